@@ -87,7 +87,7 @@ def _still_out_of_sync(before: OutOfSync, now: OutOfSync) -> OutOfSync:
     }
 
 
-async def give_up(client: Client, topic: str, partition: int) -> tuple[list[Document], list[Document]]:
+async def skip_damage(client: Client, topic: str, partition: int) -> tuple[list[Document], list[Document]]:
     """Give up the damaged ranges of a partition: (their offsets, by node; the nodes with a copy that did not
     answer, each with `node` and `reason`)."""
     answer = await _ask(client, {"do": "give_up", "topic": topic, "partition": partition})

@@ -88,7 +88,7 @@ class ClusterStatus:
         image, nodes, here = self._cluster.image, self._nodes, self._nodes.node_id
         placement = image.placement or {group_id: (here,) for group_id in self._cluster.groups}
         reports = await self._reports.of_all(placement)
-        damage, silent = await self._damage_reports.damage_known()
+        damage, silent = await self._damage_reports.all_damage()
         groups = [
             _group(group_id, placed, reports[group_id], nodes)
             for group_id, placed in sorted(placement.items())

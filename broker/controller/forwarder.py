@@ -1,9 +1,10 @@
-"""The way to the controller, the node that leads group 0: requests that only it can serve are carried there.
+"""Forwards requests that only the controller, the leader of group 0, can serve.
 
-Owns: whether this node is the controller, forwarding clients' requests as they came, and making topics that
-somebody here needs. Invariant: who is answered from elsewhere sees the effect on this node, too, as soon as
-this node can know of it. Does not: decide anything about topics (`broker/controller/topics.py` does).
-Source: KIP-590 for forwarding; here a request is forwarded whole and answered in the client's own version.
+Owns: whether this node is the controller, the forwarding of clients' requests as they arrived, and the
+creation of topics that requests here need. Invariant: a client whose request was forwarded sees the effect on
+this node, too: the response waits until this node has applied it, or a timeout. Does not: decide anything
+about topics (`broker/controller/topics.py` does).
+Source: KIP-590 for forwarding; here a request is forwarded whole, and its response has the client's version.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from lockstep.protocol.messages.create_topics import CreatableTopic, CreateTopic
 from lockstep.storage.peers.limits import PeerError
 from lockstep.storage.types import NotLeader
 
-CONTROLLER_SECONDS: Final = 5.0
-"""How long a controller is looked for."""
-ANSWER_SECONDS: Final = 60.0
-"""How long it may work: ten thousand partitions take a while."""
+CONTROLLER_TIMEOUT_SECONDS: Final = 5.0
+"""The time to find the controller."""
+RESPONSE_TIMEOUT_SECONDS: Final = 60.0
+"""The timeout of the controller's response: ten thousand partitions take a while."""
 APPLY_TIMEOUT_SECONDS: Final = 1.0
-"""How long this node waits to know of what the controller has done."""
+"""The time in which this node should apply the controller's change."""
 CREATE_VERSION: Final = 7
 _HEAD: Final = Binary(">I")
 _APPLIED: Final = Binary(">Q")
@@ -44,7 +45,7 @@ class Controller:
         self._cluster = cluster
         self._topics = topics
         self._peering = peering
-        self._making: dict[str, asyncio.Task[Topic]] = {}
+        self._pending_creations: dict[str, asyncio.Task[Topic]] = {}
 
     @property
     def is_here(self) -> bool:
@@ -56,34 +57,37 @@ class Controller:
     # --- topics ---------------------------------------------------------------------------------------------
 
     async def ensure(self, name: str) -> Topic:
-        """The topic of this name, made with the brokers' defaults if need be. Raises RequestError."""
+        """Returns the topic of this name, created with the brokers' defaults if need be. Raises
+        RequestError."""
         topic = self._cluster.topic(name)
         if topic is not None:
             return topic
         if self.is_here:
             return await self._topics.ensure(name)
-        making = self._making.get(name)
-        if making is None:
-            making = self._making[name] = asyncio.ensure_future(self._create_at_controller(name))
-            making.add_done_callback(lambda done: self._made(name, done))
-        return await asyncio.shield(making)
+        creation = self._pending_creations.get(name)
+        if creation is None:
+            creation = self._pending_creations[name] = asyncio.ensure_future(self._create_at_controller(name))
+            creation.add_done_callback(lambda done: self._on_topic_created(name, done))
+        return await asyncio.shield(creation)
 
-    def _made(self, name: str, done: asyncio.Task[Topic]) -> None:
-        del self._making[name]
+    def _on_topic_created(self, name: str, done: asyncio.Task[Topic]) -> None:
+        del self._pending_creations[name]
         if not done.cancelled():
-            done.exception()  # whoever waits is told; nobody may be waiting any more
+            done.exception()  # retrieved here, as no caller may wait for it any more
 
     async def _create_at_controller(self, name: str) -> Topic:
-        wanted = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
-        request = CreateTopicsRequest(topics=[wanted], timeout_ms=int(CONTROLLER_SECONDS * 1000))
+        creatable_topic = CreatableTopic(name=name, num_partitions=-1, replication_factor=-1)
+        request = CreateTopicsRequest(
+            topics=[creatable_topic], timeout_ms=int(CONTROLLER_TIMEOUT_SECONDS * 1000)
+        )
         body = b"".join(bytes(each) for each in encode(request, CREATE_VERSION))
         try:
-            answer = await self._ask(
+            response = await self._forward_to_controller(
                 RequestHeader(ApiKey.CREATE_TOPICS, CREATE_VERSION, 0, None), "", "", body
             )
         except (NotLeader, PeerError) as error:
             raise RequestError(ErrorCode.NOT_CONTROLLER, str(error)) from None
-        result = decode(CreateTopicsResponse, CREATE_VERSION, memoryview(answer), 0).topics[0]
+        result = decode(CreateTopicsResponse, CREATE_VERSION, memoryview(response), 0).topics[0]
         if result.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
             raise RequestError(ErrorCode(result.error_code), result.error_message or "")
         topic = self._cluster.topic(name)
@@ -94,26 +98,30 @@ class Controller:
     # --- forwarding -----------------------------------------------------------------------------------------
 
     async def forward(self, context: ClientContext, header: RequestHeader, body: bytes, local: Any) -> object:
-        """Have the controller answer a request; `local` answers it here where no controller is found, and
-        rejects it in the request's own words."""
+        """Forwards a request to the controller; without a controller `local` handles it here and rejects it
+        with the error of its API."""
         try:
-            return EncodedResponse([await self._ask(header, context.listener, context.peer, body)])
+            return EncodedResponse(
+                [await self._forward_to_controller(header, context.listener, context.peer, body)]
+            )
         except (NotLeader, PeerError):
             return await await_response(local())
 
-    async def _ask(self, header: RequestHeader, listener: str, peer: str, body: bytes) -> bytes:
+    async def _forward_to_controller(
+        self, header: RequestHeader, listener: str, peer: str, body: bytes
+    ) -> bytes:
         assert self._peering is not None
         head = json.dumps([header.api_key, header.api_version, header.client_id, listener, peer]).encode()
-        question = _HEAD.pack(len(head)) + head + body
-        answer = await self._peering.request_from_leader(
-            METADATA_GROUP, RequestKind.FORWARD, question, CONTROLLER_SECONDS, ANSWER_SECONDS
+        request = _HEAD.pack(len(head)) + head + body
+        response = await self._peering.request_from_leader(
+            METADATA_GROUP, RequestKind.FORWARD, request, CONTROLLER_TIMEOUT_SECONDS, RESPONSE_TIMEOUT_SECONDS
         )
-        (applied,) = _APPLIED.unpack_from(answer)
+        (applied,) = _APPLIED.unpack_from(response)
         await self._wait_until_applied(applied)
-        return answer[_APPLIED.size :]
+        return response[_APPLIED.size :]
 
     async def _wait_until_applied(self, applied: int) -> None:
-        """Wait until this node has followed group 0 so far."""
+        """Waits until this node has applied group 0 up to this index."""
         deadline = asyncio.get_running_loop().time() + APPLY_TIMEOUT_SECONDS
         group = self._cluster.groups.get(METADATA_GROUP)
         while group is not None and group.applied_index < applied:
@@ -133,17 +141,17 @@ class ForwardedRequests:
         self._router = router
         peering.handlers[RequestKind.FORWARD] = self._serve
 
-    async def _serve(self, node_id: int, question: bytes) -> bytes:
-        """Another node's client asks."""
+    async def _serve(self, node_id: int, request: bytes) -> bytes:
+        """Handles a request of another node's client."""
         if not self._controller.is_here:
             raise NotLeaderHere("not the controller")
-        (size,) = _HEAD.unpack_from(question)
+        (size,) = _HEAD.unpack_from(request)
         body_at = _HEAD.size + size
-        api_key, api_version, client_id, listener, peer = json.loads(question[_HEAD.size : body_at])
+        api_key, api_version, client_id, listener, peer = json.loads(request[_HEAD.size : body_at])
         header = RequestHeader(api_key, api_version, 0, client_id)
         context = ClientContext(listener, peer, "")
         context.is_forwarded = True
-        view = memoryview(question)[body_at:]
+        view = memoryview(request)[body_at:]
         response = await await_response(self._router.route(context, header, view, 0))
         if isinstance(response, EncodedResponse):
             encoded = response.body

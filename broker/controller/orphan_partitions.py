@@ -1,10 +1,10 @@
 """Partitions that log groups have open and no topic knows of; the controller has them closed.
 
-They come of a controller that was deposed while it opened partitions: its command was late, and its successor
-had finished the topic, and ended it, meanwhile. Invariants: a partition is closed only if it belongs to no
-topic of a controller that had its lease after the log group had reported the partition, so that no later
-controller can have created it; no topic grows while partitions of it are closed here. A topic whose id is
-fixed is left alone: it may be made again under the same id. Does not: look into a node alone
+They are left by a controller that was deposed while it opened partitions: its command was late, and its
+successor had finished the topic, and ended it, meanwhile. Invariants: a partition is closed only if it
+belongs to no topic of a controller that had its lease after the log group had reported the partition, so that
+no later controller can have created it; no topic grows while partitions of it are closed here. A topic whose
+id is fixed is left alone: it may be made again under the same id. Does not: look into a node alone
 (`broker/controller/topics.py` does at its start).
 """
 
@@ -51,7 +51,7 @@ class OrphanPartitions:
 
     async def _close_in(self, group_id: int) -> None:
         """Raises StorageError."""
-        for topic_id, indexes in (await self._commands.find_unexplained(group_id)).items():
+        for topic_id, indexes in (await self._commands.find_orphans(group_id)).items():
             if not self._cluster.groups[METADATA_GROUP].has_lease:
                 raise NotLeader("another controller may know of them")
             image = self._cluster.image

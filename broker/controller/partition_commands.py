@@ -1,10 +1,10 @@
 """The controller's commands to log groups: open partitions, close them, forget offsets of a topic.
 
-Each is done by the group's leader, on whatever node, and may be asked again: it does what is missing. The
-controller decides; here it is carried there. Invariants: one command at a time changes a group's partitions,
-so that a partition is not opened twice; what a controller wanted is not done once it is known here that there
-has been another, who may have finished it and given it to clients. Does not: record anything in group 0
-(`broker/controller/topics.py` does).
+The leader of the group executes a command, on whatever node; a repeated command does what is missing. The
+controller decides; this module sends its commands to the leaders and executes them there. Invariants: one
+command at a time changes a group's partitions, so that a partition is not opened twice; a command is rejected
+once this node knows of a newer controller, which may have finished the work and shown it to clients. Does
+not: record anything in group 0 (`broker/controller/topics.py` does).
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from lockstep.broker.requests.errors import RequestError
 from lockstep.storage.peers.limits import PeerError
 from lockstep.storage.types import CONTROL_PARTITION, NotLeader, StorageError
 
-COMMAND_SECONDS: Final = 10.0
-"""A group without a leader for so long fails what needs it."""
+COMMAND_TIMEOUT_SECONDS: Final = 10.0
+"""The timeout of a command, and of the search for a leader: without one for so long the command fails."""
 
 TOPIC_ID_BYTES: Final = 16
 LAST_INDEX: Final = (1 << 31) - 1
 MAX_PENDING_COMMANDS: Final = 16
-"""LIMIT. Commands on their way to one group: its leader does one after the other, and answers a peer only so
-many questions. The rest waits here."""
+"""LIMIT. Commands in flight to one group: its leader executes one after the other, and serves only so many
+requests of a peer. Further commands wait here."""
 QUEUE_TIMEOUT_SECONDS: Final = 30.0
-"""So long, lest commands to a group without a leader pile up."""
+"""The time that a command waits here, lest commands to a group without a leader pile up."""
 
-MAX_UNEXPLAINED: Final = 1000
-"""LIMIT. Partitions that a group's leader tells at once; the rest is told when these are closed."""
+MAX_ORPHANS: Final = 1000
+"""LIMIT. Orphans in one response of a group's leader; it reports the rest once these are closed."""
 DEPOSED: Final = "of a controller that was deposed"
-"""What the rejection of a late command says on the wire, where a rejection is a text."""
+"""The text on the wire by which a late command is rejected."""
 
 SOME_STAY = b"some stay"
 Forget = Callable[[int, str], Awaitable[bool]]
@@ -58,24 +58,25 @@ class PartitionCommands:
 
     Args:
         peering: None for a node alone.
-        forget_here: ends a topic's committed offsets in a group led here; raises RequestError: ask again.
+        forget_offsets_here: deletes a topic's committed offsets in a group led here; RequestError: retry.
     """
 
-    def __init__(self, cluster: MetadataCache, peering: PeerRpc | None, forget_here: Forget) -> None:
+    def __init__(self, cluster: MetadataCache, peering: PeerRpc | None, forget_offsets_here: Forget) -> None:
         self._cluster = cluster
         self._peering = peering
-        self.forget_here = forget_here
+        self.forget_offsets_here = forget_offsets_here
         self._locks: dict[int, asyncio.Lock] = {}
-        self._turns: dict[int, asyncio.Semaphore] = {}
+        self._semaphores: dict[int, asyncio.Semaphore] = {}
         self._terms: dict[int, int] = {}
-        """Of group 0: the highest that a command to each group bore."""
+        """The highest term of group 0 in a command to each group."""
         self.term = 0
-        """Of group 0 when this node began to lead it, as it did last: commands bear it."""
+        """The term of group 0 in which this node led it last; its commands have it."""
         if peering is not None:
             peering.handlers[RequestKind.GROUP] = self._handle_request
 
     async def open(self, group_id: int, topic_id: bytes, indexes: Sequence[int]) -> None:
-        """Open these partitions of a topic. StorageError; NotLeader where nobody led it in time."""
+        """Opens these partitions of a topic. Raises StorageError; NotLeader where the group had no leader in
+        time."""
         if self._is_led_here(group_id):
             self._check_term(group_id, self.term)
             await self._open(group_id, topic_id, indexes)
@@ -98,16 +99,17 @@ class PartitionCommands:
         else:
             await self._at_leader(group_id, {"do": "end", "topic": topic_id.hex(), "indexes": list(indexes)})
 
-    async def find_unexplained(self, group_id: int) -> dict[bytes, list[int]]:
-        """Partitions, by topic id, that a group has open and its leader knows no topic of. StorageError."""
+    async def find_orphans(self, group_id: int) -> dict[bytes, list[int]]:
+        """Returns the partitions, by topic id, that are open in a group although no topic has them. Raises
+        StorageError."""
         if self._is_led_here(group_id):
-            return self._find_unexplained(group_id)
-        told = json.loads(await self._at_leader(group_id, {"do": "tell"}))
-        return {bytes.fromhex(topic_id): indexes for topic_id, indexes in told.items()}
+            return self._local_orphans(group_id)
+        response = json.loads(await self._at_leader(group_id, {"do": "tell"}))
+        return {bytes.fromhex(topic_id): indexes for topic_id, indexes in response.items()}
 
     async def forget(self, group_id: int, name: str) -> bool:
-        """End the offsets that consumer groups committed for a topic; whether some have to stay for now, as
-        on a full disk. Raises StorageError."""
+        """Deletes the offsets that consumer groups committed for a topic; returns whether some have to stay
+        for now, as on a full disk. Raises StorageError."""
         if self._is_led_here(group_id):
             self._check_term(group_id, self.term)
             return bool(await self._forget(group_id, name))
@@ -137,29 +139,29 @@ class PartitionCommands:
 
     async def _end(self, group_id: int, topic_id: bytes, indexes: Sequence[int]) -> None:
         async with self._locks.setdefault(group_id, asyncio.Lock()):
-            # not `opened`, which knows one log for each index: the other may be the right one, elsewhere
+            # not `open_partitions`, which has one log for each index: the other log may be the right one
             group = self._cluster.groups[group_id]
             ended = [each for each in group.partitions.values() if each.topic_id == topic_id]
             numbers = [each.local_id for each in ended if each.index in indexes]
             if numbers:
                 await group.close_partitions(numbers)
 
-    def _find_unexplained(self, group_id: int) -> dict[bytes, list[int]]:
+    def _local_orphans(self, group_id: int) -> dict[bytes, list[int]]:
         found: dict[bytes, list[int]] = {}
         count = 0
         for each in self._cluster.groups[group_id].partitions.values():
             placed = is_placed(self._cluster.image, each.topic_id, each.index, group_id)
-            if each.local_id != CONTROL_PARTITION and not placed and count < MAX_UNEXPLAINED:
+            if each.local_id != CONTROL_PARTITION and not placed and count < MAX_ORPHANS:
                 found.setdefault(each.topic_id, []).append(each.index)
                 count += 1
         return found
 
-    async def _tell(self, group_id: int) -> bytes:
-        found = self._find_unexplained(group_id)
+    async def _encode_orphans(self, group_id: int) -> bytes:
+        found = self._local_orphans(group_id)
         return json.dumps({topic_id.hex(): indexes for topic_id, indexes in found.items()}).encode()
 
     def _check_term(self, group_id: int, term: int) -> None:
-        """Raises NotLeader where another controller has come since."""
+        """Raises NotLeader if there is a newer controller."""
         metadata = self._cluster.groups.get(METADATA_GROUP)
         known = max(self._terms.get(group_id, 0), 0 if metadata is None else metadata.term)
         if self._peering is not None and term < known:
@@ -167,11 +169,11 @@ class PartitionCommands:
         self._terms[group_id] = term
 
     async def _forget(self, group_id: int, name: str) -> bytes:
-        """`SOME_STAY` or nothing, which is all that versions say that raise where some stay."""
+        """Returns `SOME_STAY` or nothing. Earlier versions return nothing, and raise where some stay."""
         try:
-            return SOME_STAY if await self.forget_here(group_id, name) else b""
-        except RequestError as refused:
-            raise NotLeader(refused.message) from None
+            return SOME_STAY if await self.forget_offsets_here(group_id, name) else b""
+        except RequestError as rejection:
+            raise NotLeader(rejection.message) from None
 
     # --- elsewhere ------------------------------------------------------------------------------------------
 
@@ -179,28 +181,28 @@ class PartitionCommands:
         if self._peering is None:
             raise StorageError(f"there is no log group {group_id}")
         body = json.dumps({"group": group_id, "term": self.term, **command}).encode()
-        turn = self._turns.setdefault(group_id, asyncio.Semaphore(MAX_PENDING_COMMANDS))
+        semaphore = self._semaphores.setdefault(group_id, asyncio.Semaphore(MAX_PENDING_COMMANDS))
         try:
             async with asyncio.timeout(QUEUE_TIMEOUT_SECONDS):
-                await turn.acquire()
+                await semaphore.acquire()
         except TimeoutError:
             raise NotLeader(f"too many commands wait for group {group_id}") from None
         try:
             return await self._peering.request_from_leader(
-                group_id, RequestKind.GROUP, body, COMMAND_SECONDS, COMMAND_SECONDS
+                group_id, RequestKind.GROUP, body, COMMAND_TIMEOUT_SECONDS, COMMAND_TIMEOUT_SECONDS
             )
         except PeerError as error:
             if DEPOSED in str(error):
                 raise NotLeader(str(error)) from None
             raise StorageError(str(error)) from None
         finally:
-            turn.release()
+            semaphore.release()
 
     async def _handle_request(self, node_id: int, body: bytes) -> bytes:
         try:
             command = json.loads(body)
-            group_id, work = self._understood(command)
-            term = int(command.get("term", 0))  # versions that knew none send none
+            group_id, work = self._parse_command(command)
+            term = int(command.get("term", 0))  # earlier versions send none
         except (ValueError, LookupError, TypeError, RecursionError):
             raise PeerError(f"a malformed command: {body[:200]!r}") from None
         if not self._is_led_here(group_id):
@@ -212,8 +214,8 @@ class PartitionCommands:
                 raise PeerError(str(late)) from None
         return await work() or b""
 
-    def _understood(self, command: dict[str, object]) -> tuple[int, Callable[[], Awaitable[bytes | None]]]:
-        """The group and what is to be done there: what makes no sense may not come into its log.
+    def _parse_command(self, command: dict[str, object]) -> tuple[int, Callable[[], Awaitable[bytes | None]]]:
+        """Returns the group and the work to do there; a malformed command may not reach its log.
 
         Raises ValueError, LookupError, TypeError.
         """
@@ -223,7 +225,7 @@ class PartitionCommands:
             case {"group": int(group_id), "do": "end", "topic": str(topic_id), "indexes": list(indexes)}:
                 return group_id, partial(self._end, group_id, _topic_id(topic_id), _indexes(indexes))
             case {"group": int(group_id), "do": "tell"}:
-                return group_id, partial(self._tell, group_id)
+                return group_id, partial(self._encode_orphans, group_id)
             case {"group": int(group_id), "do": "close", "topic": str(topic_id), "first": int(first_index)}:
                 return group_id, partial(self._close, group_id, _topic_id(topic_id), first_index)
             case {"group": int(group_id), "do": "forget", "name": str(name)}:
@@ -233,7 +235,7 @@ class PartitionCommands:
 
 def _indexes(indexes: list[Any]) -> list[int]:
     if not all(type(each) is int and 0 <= each <= LAST_INDEX for each in indexes):
-        raise ValueError("indexes that no partition has")
+        raise ValueError("invalid partition indexes")
     return indexes
 
 

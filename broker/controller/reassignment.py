@@ -80,7 +80,7 @@ class Reassignment:
                 by_group.setdefault(self._group_of(request), []).append(request)
             except RequestError as refused:
                 request.refused = refused
-        planned = [self._plan(group_id, asked) for group_id, asked in by_group.items()]
+        planned = [self._plan(group_id, requests) for group_id, requests in by_group.items()]
         commands = [command for command in planned if command is not None]
         if commands:
             try:
@@ -125,16 +125,16 @@ class Reassignment:
                 f"it is {least}{'' if self._may_resize else ', and this request is not to change it'}.",
             )
 
-    def _plan(self, group_id: int, asked: Sequence[ReassignmentRequest]) -> Command | None:
+    def _plan(self, group_id: int, requests: Sequence[ReassignmentRequest]) -> Command | None:
         """Returns the command that moves the group as requested, if that is possible."""
         placed = self._cluster.nodes_of(group_id)
-        movers = [request for request in asked if request.target != frozenset(placed)]
-        missing = self._unrequested(group_id, asked)
-        first = asked[0].broker_ids
+        movers = [request for request in requests if request.target != frozenset(placed)]
+        missing = self._unrequested(group_id, requests)
+        first = requests[0].broker_ids
         if not movers:
             turned = first is not None and not missing and tuple(first) != placed
             return place_command({group_id: list(first or ())}) if turned else None
-        if len(movers) < len(asked) or len({request.target for request in movers}) > 1:
+        if len(movers) < len(requests) or len({request.target for request in movers}) > 1:
             _refuse(movers, group_id, f"Partitions of log group {group_id} are sent to different brokers")
             return None
         if missing:
@@ -152,7 +152,7 @@ class Reassignment:
             return place_command({group_id: first})
         return start_reassignment_command({group_id: first})
 
-    def _unrequested(self, group_id: int, asked: Sequence[ReassignmentRequest]) -> list[tuple[str, int]]:
+    def _unrequested(self, group_id: int, requests: Sequence[ReassignmentRequest]) -> list[tuple[str, int]]:
         """Partitions of the group that should have been named and were not."""
         if self._partitions is None:
             self._partitions = {}
@@ -160,7 +160,7 @@ class Reassignment:
                 for partition in () if topic.is_internal else topic.partitions:
                     found = self._partitions.setdefault(partition.group.group_id, [])
                     found.append((topic.name, partition.index))
-        named = {(request.topic, request.index) for request in asked}
+        named = {(request.topic, request.index) for request in requests}
         return [each for each in self._partitions.get(group_id, ()) if each not in named]
 
 

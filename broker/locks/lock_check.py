@@ -161,7 +161,7 @@ class LockChecks:
         if request.expected_offset is not None and request.expected_offset != own:
             self._reject_offset(log, record, request.expected_offset, own)
         self._check(here, record, request, raised)
-        for (topic, index), asked in request.other_partitions.items():
+        for (topic, index), locks in request.other_partitions.items():
             name = f"{topic}-{index}"
             partition = self._cluster.partition(topic, index)
             if partition is None:
@@ -173,7 +173,7 @@ class LockChecks:
             if partition.topic.config.lockstep_locks != LOCKS_KEPT:
                 raise RequestError(NEVER, self._line("LOCKS_OFF", log, record, f"other={_quote(name)}"))
             there = self._place(partition.log)
-            self._check(there, record, asked, raised if partition.log is log else ())
+            self._check(there, record, locks, raised if partition.log is log else ())
 
     def _reject_offset(self, log: PartitionLog, record: int, expected: int, own: int) -> NoReturn:
         """An offset that is taken may be of a batch that is not committed: only RETRY waits for that."""
@@ -183,13 +183,13 @@ class LockChecks:
         text = f"expected={expected} conflict_offset={log.next_offset - 1} exact"
         raise LockConflict(RETRY, self._line("EXPECTED_OFFSET", log, record, text), True)
 
-    def _check(self, place: _Place, record: int, asked: PartitionLocks, raised: Container[bytes]) -> None:
+    def _check(self, place: _Place, record: int, locks: PartitionLocks, raised: Container[bytes]) -> None:
         log = place.log
-        if asked.topic_id is not None and asked.topic_id != log.topic_id:
+        if locks.topic_id is not None and locks.topic_id != log.topic_id:
             raise RequestError(NEVER, self._line("OTHER_TOPIC", log, record, "the topic was made anew"))
-        if not (asked.writes or asked.reads):
+        if not (locks.writes or locks.reads):
             return
-        hwm = asked.hwm
+        hwm = locks.hwm
         if hwm is None:
             raise RequestError(
                 NEVER, self._line("NO_HWM", log, record, "read and write locks need lockstep-hwm")
@@ -199,7 +199,7 @@ class LockChecks:
             text = f"hwm={hwm} last_stable_offset={log.last_stable_offset}"
             raise RequestError(NEVER, self._line("AHEAD", log, record, text))
         worst: _Conflict | None = None
-        for mode, names in (("W", asked.writes), ("R", asked.reads)):
+        for mode, names in (("W", locks.writes), ("R", locks.reads)):
             for name in names:
                 lock = place.hash_of(name)
                 mark, is_exact = place.marks.of(lock)

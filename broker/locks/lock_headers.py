@@ -145,25 +145,25 @@ def _request(place: int, headers: Headers) -> LockRequest:
         kind, at, target = key.partition("@")
         if kind not in (OF_ANY_PARTITION if at else KNOWN):
             raise BadLockHeader(f"{key[:80]!r} is not known")
-        asked = _other_partition(request, target) if at else request
+        locks = _other_partition(request, target) if at else request
         if kind in LISTS:
             listed = value.split(b"\n")
             request.names += len(listed)
             _check_names(kind, listed, request.names)
-            _list_of(asked, request, kind).extend(listed)
+            _list_of(locks, request, kind).extend(listed)
             continue
         if key in seen:
             raise BadLockHeader(f"{key[:80]!r} appears twice")
         seen.add(key)
-        _set(asked, request, kind, value)
+        _set(locks, request, kind, value)
     return request
 
 
-def _set(asked: PartitionLocks, request: LockRequest, kind: str, value: bytes) -> None:
+def _set(locks: PartitionLocks, request: LockRequest, kind: str, value: bytes) -> None:
     if kind == HWM:
-        asked.hwm = _offset(kind, value)
+        locks.hwm = _offset(kind, value)
     elif kind == TOPIC_ID:
-        asked.topic_id = _topic_id(value)
+        locks.topic_id = _topic_id(value)
     elif kind == EXPECTED:
         request.expected_offset = _offset(kind, value)
     elif kind == PART:
@@ -174,9 +174,9 @@ def _set(asked: PartitionLocks, request: LockRequest, kind: str, value: bytes) -
         raise BadLockHeader(f"{kind}: {value[:80]!r} is not CLIENT/GENERATION/SEQUENCE")
 
 
-def _list_of(asked: PartitionLocks, request: LockRequest, kind: str) -> list[bytes]:
+def _list_of(locks: PartitionLocks, request: LockRequest, kind: str) -> list[bytes]:
     if kind == READ:
-        return asked.reads
+        return locks.reads
     return request.writes if kind == WRITE else request.appends
 
 

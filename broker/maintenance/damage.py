@@ -86,14 +86,14 @@ def _overlap(a: Document, b: Document) -> bool:
     )
 
 
-def give_up(cluster: MetadataCache, topic: str, index: int) -> list[Document]:
+def skip_damage(cluster: MetadataCache, topic: str, index: int) -> list[Document]:
     """Have readers pass over the damaged ranges of a partition on this node; returns them. Raises OSError."""
     partition = cluster.partition(topic, index)
     if partition is None:
         return []
     for group_id, group in sorted(cluster.groups.items()):
         if group is partition.group:
-            given_up = group.log.damage.give_up(partition.log.local_id)
+            given_up = group.log.damage.skip_damage(partition.log.local_id)
             return [each for damage in given_up if (each := _document(cluster, group_id, group, damage))]
     return []
 

@@ -33,9 +33,9 @@ log = logging.getLogger("lockstep.transactions")
 FIRST_PAUSE_SECONDS: Final = 0.02
 LAST_PAUSE_SECONDS: Final = 0.5
 """Between two tries of a partition; doubled from the first to the last."""
-ATTEMPT_SECONDS: Final = 0.2
+LEADER_TIMEOUT_SECONDS: Final = 0.2
 """The time to find a leader; after it the partitions are looked up again, for there is another term."""
-ANSWER_SECONDS: Final = 10.0
+RESPONSE_TIMEOUT_SECONDS: Final = 10.0
 MAX_REQUESTS: Final = 4
 """LIMIT. Requests in flight to one group. Markers that arrive meanwhile go with the next one."""
 MAX_PARTITIONS: Final = 5_000
@@ -53,7 +53,7 @@ FENCED: Final = frozenset({ErrorCode.TRANSACTION_COORDINATOR_FENCED, ErrorCode.I
 
 TopicPartition = tuple[str, int]
 """A topic's name and the partition's index."""
-Where = tuple[bytes, int]
+PartitionKey = tuple[bytes, int]
 """The same by the topic's id: a leader may not know the name yet."""
 
 
@@ -64,7 +64,7 @@ class PendingMarkers(NamedTuple):
     term: int
     """The group's term when the request was built: a late request may not end the next transaction of the
     same epoch. By then the group has had another term, or the same leader has handled the request before."""
-    partitions: list[Where]
+    partitions: list[PartitionKey]
 
 
 class _Waiting(NamedTuple):
@@ -97,26 +97,26 @@ class MarkerSender:
         coordinator or a newer epoch has been there; the other partitions have their markers then.
         """
         left = list(dict.fromkeys(partitions))
-        refused: RequestError | None = None
-        pause, began, complained = FIRST_PAUSE_SECONDS, self._loop.time(), False
+        rejection: RequestError | None = None
+        pause, began, has_warned = FIRST_PAUSE_SECONDS, self._loop.time(), False
         while True:
             codes = await self._try(left, marker)
             for (topic, index), code in codes.items():
                 if code in FENCED:
                     text = f"producer {marker.producer_id} in {topic}-{index}: {code.message}"
-                    refused = refused or RequestError(code, text)
+                    rejection = rejection or RequestError(code, text)
             left = [each for each, code in codes.items() if code is not ErrorCode.NONE and code not in FENCED]
             if not left:
                 break
-            if not complained and self._loop.time() - began > WARNING_INTERVAL_SECONDS:
-                complained = True
+            if not has_warned and self._loop.time() - began > WARNING_INTERVAL_SECONDS:
+                has_warned = True
                 (topic, index), code = left[0], codes[left[0]]
                 text = "the end of a transaction of producer %d waits for %d partitions, %s-%d first: %s"
                 log.warning(text, marker.producer_id, len(left), topic, index, code.message)
             await asyncio.sleep(pause)
             pause = min(pause * 2, LAST_PAUSE_SECONDS)
-        if refused is not None:
-            raise refused
+        if rejection is not None:
+            raise rejection
 
     async def write_here(
         self, topic_partitions: Sequence[TopicPartition], marker: Marker
@@ -145,7 +145,7 @@ class MarkerSender:
         by_group, unknown = self._resolve(topic_partitions)
         codes: dict[TopicPartition, ErrorCode] = {}
 
-        async def end(group_id: int, wanted: dict[TopicPartition, Where]) -> None:
+        async def end(group_id: int, wanted: dict[TopicPartition, PartitionKey]) -> None:
             outcome = await self._end(
                 group_id, PendingMarkers(marker, self._term(wanted), list(wanted.values()))
             )
@@ -162,9 +162,9 @@ class MarkerSender:
 
     def _resolve(
         self, topic_partitions: Sequence[TopicPartition]
-    ) -> tuple[dict[int, dict[TopicPartition, Where]], list[TopicPartition]]:
+    ) -> tuple[dict[int, dict[TopicPartition, PartitionKey]], list[TopicPartition]]:
         """Returns the partitions by log group; and those that this node does not know."""
-        by_group: dict[int, dict[TopicPartition, Where]] = {}
+        by_group: dict[int, dict[TopicPartition, PartitionKey]] = {}
         unknown: list[TopicPartition] = []
         for topic_partition in topic_partitions:
             partition = self._cluster.partition(*topic_partition)
@@ -208,10 +208,10 @@ class MarkerSender:
                 absent = self._absent(topic_partitions)
             else:
                 body = json.dumps({"do": "absent", "partitions": topic_partitions}).encode()
-                answer = await self._peering.request_from_leader(
-                    METADATA_GROUP, RequestKind.MARKERS, body, ATTEMPT_SECONDS
+                response = await self._peering.request_from_leader(
+                    METADATA_GROUP, RequestKind.MARKERS, body, LEADER_TIMEOUT_SECONDS
                 )
-                absent = json.loads(answer)
+                absent = json.loads(response)
             return later | {each: ErrorCode.NONE for at, each in enumerate(topic_partitions) if at in absent}
         except (StorageError, PeerError, ValueError, TypeError) as error:
             log.debug("whether a topic is gone: %s", error)
@@ -259,12 +259,12 @@ class MarkerSender:
                     topic_partitions = [_topic_partition(each) for each in partitions]
                     return json.dumps(self._absent(topic_partitions)).encode()
                 case {"do": "end", "group": int(group_id), "endings": list(endings)}:
-                    understood = [_decode_ending(each) for each in endings]
+                    decoded = [_decode_ending(each) for each in endings]
                 case _:
                     raise ValueError("no request")
         except (ValueError, TypeError, RecursionError):
             raise PeerError(f"a malformed marker request: {body[:200]!r}") from None
-        return json.dumps(await self._end_here(group_id, understood)).encode()
+        return json.dumps(await self._end_here(group_id, decoded)).encode()
 
 
 class _MarkerQueue:
@@ -289,7 +289,7 @@ class _MarkerQueue:
         try:
             await asyncio.sleep(0)  # transactions that end in the same iteration share a request
             while batch := self._take():
-                codes = await self._ask([each.ending for each in batch])
+                codes = await self._request_markers([each.ending for each in batch])
                 for each, found in zip(batch, codes, strict=True):
                     if not each.done.done():
                         each.done.set_result(found)
@@ -311,17 +311,17 @@ class _MarkerQueue:
                 count += len(first.ending.partitions)
         return batch
 
-    async def _ask(self, endings: Sequence[PendingMarkers]) -> list[list[ErrorCode]]:
-        said = [
+    async def _request_markers(self, endings: Sequence[PendingMarkers]) -> list[list[ErrorCode]]:
+        fields = [
             [*each.marker, each.term, [[topic_id.hex(), index] for topic_id, index in each.partitions]]
             for each in endings
         ]
-        body = json.dumps({"do": "end", "group": self._group_id, "endings": said}).encode()
+        body = json.dumps({"do": "end", "group": self._group_id, "endings": fields}).encode()
         try:
-            answer = await self._peering.request_from_leader(
-                self._group_id, RequestKind.MARKERS, body, ATTEMPT_SECONDS, ANSWER_SECONDS
+            response = await self._peering.request_from_leader(
+                self._group_id, RequestKind.MARKERS, body, LEADER_TIMEOUT_SECONDS, RESPONSE_TIMEOUT_SECONDS
             )
-            codes = [[ErrorCode(code) for code in each] for each in json.loads(answer)]
+            codes = [[ErrorCode(code) for code in each] for each in json.loads(response)]
             if [len(each) for each in codes] == [len(each.partitions) for each in endings]:
                 return codes
             log.warning("the response about markers in group %d is malformed", self._group_id)
@@ -337,9 +337,9 @@ def _append_end(appender: Appender, logs: Sequence[PartitionLog], marker: Marker
     try:
         appender.end_transactions(logs, marker)
         return dict.fromkeys((each.local_id for each in logs), ErrorCode.NONE)
-    except RequestError as refused:
+    except RequestError as rejection:
         if len(logs) == 1:
-            return {logs[0].local_id: refused.error}
+            return {logs[0].local_id: rejection.error}
     except NotLeader as error:
         raise NotLeaderHere(str(error)) from None
     except StorageError:  # no room, or too much that is not committed
@@ -350,16 +350,16 @@ def _append_end(appender: Appender, logs: Sequence[PartitionLog], marker: Marker
     return outcome
 
 
-def _topic_partition(said: object) -> TopicPartition:
-    match said:
+def _topic_partition(fields: object) -> TopicPartition:
+    match fields:
         case [str(name), int(index)]:
             return name, index
     raise ValueError("no partition")
 
 
-def _decode_ending(said: object) -> PendingMarkers:
+def _decode_ending(fields: object) -> PendingMarkers:
     """Decodes a peer's request; ValueError for numbers that no log may hold."""
-    match said:
+    match fields:
         case [int(id_), int(epoch), int(by), bool(commit), int(version), int(term), list(partitions)]:
             marker = Marker(id_, epoch, by, commit, version)
         case _:
@@ -379,8 +379,8 @@ def is_sound(marker: Marker) -> bool:
     )
 
 
-def _where(said: object) -> Where:
-    match said:
+def _where(fields: object) -> PartitionKey:
+    match fields:
         case [str(topic_id), int(index)] if 0 <= index <= LAST_INDEX:
             found = bytes.fromhex(topic_id)
             if len(found) == TOPIC_ID_BYTES:

@@ -21,15 +21,15 @@ from lockstep.protocol.errors import ErrorCode
 
 log = logging.getLogger("lockstep.transactions")
 
-ANSWER_TIMEOUT_SECONDS: Final = 5.0
+REQUEST_TIMEOUT_SECONDS: Final = 5.0
 """The timeout of a request in the queue, after which its client retries: far less than clients wait for a
 response."""
 MAX_QUEUED: Final = 32
 """LIMIT. A producer has one of these requests on the way; its successors may have one each, and so may the
 partitions that it writes to."""
 
-Answer = asyncio.Future[Any]
-Work = Callable[[Answer], Coroutine[Any, Any, None]]
+PendingResult = asyncio.Future[Any]
+Work = Callable[[PendingResult], Coroutine[Any, Any, None]]
 """Runs a request and sets its response, which may be long before the end."""
 
 
@@ -38,7 +38,7 @@ class KeyedQueue:
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._queues: dict[str, deque[tuple[Work, Answer]]] = {}
+        self._queues: dict[str, deque[tuple[Work, PendingResult]]] = {}
         """The first request of each queue is running."""
         self._servers: dict[str, asyncio.Task[None]] = {}
 
@@ -46,9 +46,9 @@ class KeyedQueue:
         """True if no request of this key is queued or running."""
         return key not in self._queues
 
-    def enter(self, key: str, work: Work) -> Answer:
+    def enter(self, key: str, work: Work) -> PendingResult:
         """Queue `work` behind the earlier requests. Raises RequestError where too many wait."""
-        answer: Answer = self._loop.create_future()
+        result: PendingResult = self._loop.create_future()
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = deque()
@@ -57,20 +57,20 @@ class KeyedQueue:
             raise RequestError(
                 ErrorCode.CONCURRENT_TRANSACTIONS, f"{len(queue)} requests of {printable(key)} wait"
             )
-        queue.append((work, answer))
-        return answer
+        queue.append((work, result))
+        return result
 
-    async def ask(self, key: str, work: Work) -> Any:
+    async def run(self, key: str, work: Work) -> Any:
         """Queue `work` and wait for its result. Raises RequestError, or the errors of `work`."""
         return await self.wait_for(key, self.enter(key, work))
 
-    async def wait_for(self, key: str, answer: Answer) -> Any:
-        """Await a response, at most `ANSWER_TIMEOUT_SECONDS`. Raises RequestError, or the error of `work`."""
+    async def wait_for(self, key: str, result: PendingResult) -> Any:
+        """Awaits a result for at most `REQUEST_TIMEOUT_SECONDS`. Raises RequestError, or the error of `work`."""
         try:
-            async with asyncio.timeout(ANSWER_TIMEOUT_SECONDS):
-                return await answer
+            async with asyncio.timeout(REQUEST_TIMEOUT_SECONDS):
+                return await result
         except TimeoutError:
-            text = f"{printable(key)}: the request takes longer than {ANSWER_TIMEOUT_SECONDS:g} s"
+            text = f"{printable(key)}: the request takes longer than {REQUEST_TIMEOUT_SECONDS:g} s"
             raise RequestError(ErrorCode.CONCURRENT_TRANSACTIONS, text) from None
 
     def close(self, refusal: Callable[[], Exception]) -> None:
@@ -80,26 +80,26 @@ class KeyedQueue:
         for task in servers.values():
             task.cancel()
         for queue in queues.values():
-            for _, answer in queue:
-                refuse(answer, refusal())
+            for _, result in queue:
+                set_error(result, refusal())
 
-    async def _serve(self, key: str, queue: deque[tuple[Work, Answer]]) -> None:
+    async def _serve(self, key: str, queue: deque[tuple[Work, PendingResult]]) -> None:
         while queue:
-            work, answer = queue[0]
-            if not answer.cancelled():
+            work, result = queue[0]
+            if not result.cancelled():
                 try:
-                    await work(answer)
+                    await work(result)
                 except RequestError as refused:
-                    refuse(answer, refused)
+                    set_error(result, refused)
                 except Exception as error:  # the next request runs all the same
                     log.exception("%s: a request failed", printable(key))
-                    refuse(answer, error)
+                    set_error(result, error)
             queue.popleft()
         del self._queues[key], self._servers[key]
 
 
-def refuse(answer: Answer, error: Exception) -> None:
+def set_error(result: PendingResult, error: Exception) -> None:
     """Set an error in place of the response, unless there is a response already."""
-    if not answer.done():
-        answer.set_exception(error)
-        answer.exception()  # its caller may no longer wait; an unread error would be logged
+    if not result.done():
+        result.set_exception(error)
+        result.exception()  # its caller may no longer wait; an unread error would be logged

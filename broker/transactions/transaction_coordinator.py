@@ -23,7 +23,7 @@ from lockstep.broker.process.log_text import printable
 from lockstep.broker.produce.appender import Appender
 from lockstep.broker.produce.transaction_markers import Marker
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.transactions.request_queue import Answer, KeyedQueue, Work, refuse
+from lockstep.broker.transactions.request_queue import KeyedQueue, PendingResult, Work, set_error
 from lockstep.broker.transactions.transaction_records import (
     PREPARED,
     TopicPartition,
@@ -88,21 +88,21 @@ class _Adding:
     A producer of transaction version 2 adds each partition by its first batch, all partitions at once.
     """
 
-    __slots__ = ("answers", "asked", "topic_partitions", "version")
+    __slots__ = ("producer", "results", "topic_partitions", "version")
 
-    def __init__(self, asked: Identity, version: int) -> None:
-        self.asked = asked
+    def __init__(self, producer: Identity, version: int) -> None:
+        self.producer = producer
         self.version = version
         self.topic_partitions: dict[TopicPartition, None] = {}
-        self.answers: list[Answer] = []
+        self.results: list[PendingResult] = []
 
     def settle(self, error: Exception | None) -> None:
         """Completes the responses of all requests."""
-        for answer in self.answers:
+        for result in self.results:
             if error is None:
-                _complete(answer, None)
+                _complete(result, None)
             else:
-                refuse(answer, error)
+                set_error(result, error)
 
 
 class TransactionCoordinator:
@@ -172,46 +172,46 @@ class TransactionCoordinator:
     async def init(self, transactional_id: str, timeout_ms: int, expected: Identity | None) -> Identity:
         """An identity for a producer; its predecessor is fenced, its transaction aborted. Raises
         RequestError."""
-        found: Identity = await self._ask(
+        found: Identity = await self._run(
             transactional_id, partial(self._init, transactional_id, timeout_ms, expected)
         )
         return found
 
     async def add(
-        self, transactional_id: str, asked: Identity, partitions: Sequence[TopicPartition], version: int
+        self, transactional_id: str, producer: Identity, partitions: Sequence[TopicPartition], version: int
     ) -> None:
         """Partitions take part in the producer's transaction. Raises RequestError."""
         adding = self._adding.get(transactional_id)
-        if adding is None or (adding.asked, adding.version) != (asked, version):
-            adding = _Adding(asked, version)
+        if adding is None or (adding.producer, adding.version) != (producer, version):
+            adding = _Adding(producer, version)
             self._request_queue.enter(transactional_id, partial(self._add, transactional_id, adding))
             self._adding[transactional_id] = adding
         adding.topic_partitions.update(dict.fromkeys(partitions))
-        answer: Answer = self._loop.create_future()
-        adding.answers.append(answer)
-        await self._request_queue.wait_for(transactional_id, answer)
+        result: PendingResult = self._loop.create_future()
+        adding.results.append(result)
+        await self._request_queue.wait_for(transactional_id, result)
 
     async def verify(
-        self, transactional_id: str, asked: Identity, partitions: Sequence[TopicPartition]
+        self, transactional_id: str, producer: Identity, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode]:
         """Returns whether the partitions take part. Raises RequestError."""
-        found: dict[TopicPartition, ErrorCode] = await self._ask(
-            transactional_id, partial(self._verify, transactional_id, asked, partitions)
+        found: dict[TopicPartition, ErrorCode] = await self._run(
+            transactional_id, partial(self._verify, transactional_id, producer, partitions)
         )
         return found
 
     def verify_now(
-        self, transactional_id: str, asked: Identity, partitions: Sequence[TopicPartition]
+        self, transactional_id: str, producer: Identity, partitions: Sequence[TopicPartition]
     ) -> dict[TopicPartition, ErrorCode] | None:
         """The same at once; None where something is under way for the id. Raises RequestError."""
         if not self._request_queue.is_free(transactional_id):
             return None
-        return check_added(self.state.get(transactional_id), asked, partitions)
+        return check_added(self.state.get(transactional_id), producer, partitions)
 
-    async def end(self, transactional_id: str, asked: Identity, commit: bool, version: int) -> Identity:
+    async def end(self, transactional_id: str, producer: Identity, commit: bool, version: int) -> Identity:
         """The producer commits or aborts its transaction; who it is from now on. Raises RequestError."""
-        found: Identity = await self._ask(
-            transactional_id, partial(self._end, transactional_id, asked, commit, version)
+        found: Identity = await self._run(
+            transactional_id, partial(self._end, transactional_id, producer, commit, version)
         )
         return found
 
@@ -228,14 +228,14 @@ class TransactionCoordinator:
             work = partial(self._forget_expired, transactional_id, expiration_ms)
             self._request_queue.enter(transactional_id, work)
 
-    async def _ask(self, transactional_id: str, work: Work) -> Any:
+    async def _run(self, transactional_id: str, work: Work) -> Any:
         self._adding.pop(transactional_id, None)  # later partitions come after this request
-        return await self._request_queue.ask(transactional_id, work)
+        return await self._request_queue.run(transactional_id, work)
 
     # --- one request of an id at a time ---------------------------------------------------------------------
 
     async def _init(
-        self, transactional_id: str, timeout_ms: int, expected: Identity | None, answer: Answer
+        self, transactional_id: str, timeout_ms: int, expected: Identity | None, result: PendingResult
     ) -> None:
         current = self.state.get(transactional_id)
         if current is not None:
@@ -249,9 +249,9 @@ class TransactionCoordinator:
             fresh_id = await self._fresh_id() if init_needs_new_id(current, expected) else None
             metadata = initialize(current, expected, fresh_id, timeout_ms, self.time_ms())
         await self._write(transactional_id, metadata)
-        _complete(answer, (metadata.producer_id, metadata.producer_epoch))
+        _complete(result, (metadata.producer_id, metadata.producer_epoch))
 
-    async def _add(self, transactional_id: str, adding: _Adding, answer: Answer) -> None:
+    async def _add(self, transactional_id: str, adding: _Adding, result: PendingResult) -> None:
         if self._adding.get(transactional_id) is adding:
             del self._adding[transactional_id]
         try:
@@ -267,7 +267,7 @@ class TransactionCoordinator:
     async def _take_part(self, transactional_id: str, adding: _Adding) -> None:
         topic_partitions = list(adding.topic_partitions)
         current = self.state.get(transactional_id)
-        metadata = add_partitions(current, adding.asked, topic_partitions, adding.version, self.time_ms())
+        metadata = add_partitions(current, adding.producer, topic_partitions, adding.version, self.time_ms())
         if metadata is not None:
             _, batch, _ = self._batch(transactional_id, metadata)
             if len(batch) + ROOM_TO_END > self._cluster.settings.largest_batch_bytes:
@@ -276,31 +276,35 @@ class TransactionCoordinator:
             await self._write(transactional_id, metadata)
 
     async def _verify(
-        self, transactional_id: str, asked: Identity, partitions: Sequence[TopicPartition], answer: Answer
+        self,
+        transactional_id: str,
+        producer: Identity,
+        partitions: Sequence[TopicPartition],
+        result: PendingResult,
     ) -> None:
-        _complete(answer, check_added(self.state.get(transactional_id), asked, partitions))
+        _complete(result, check_added(self.state.get(transactional_id), producer, partitions))
 
     async def _end(
-        self, transactional_id: str, asked: Identity, commit: bool, version: int, answer: Answer
+        self, transactional_id: str, producer: Identity, commit: bool, version: int, result: PendingResult
     ) -> None:
         current = self.state.get(transactional_id)
         fresh_id = await self._fresh_id() if end_needs_new_id(current, version) else None
-        prepared = prepare_end(current, asked, commit, version, fresh_id, self.time_ms())
+        prepared = prepare_end(current, producer, commit, version, fresh_id, self.time_ms())
         if prepared is None:
             assert current is not None
-            _complete(answer, (current.producer_id, current.producer_epoch))
+            _complete(result, (current.producer_id, current.producer_epoch))
             return
         after = complete(prepared, prepared.update_ms)
         told = after.producer_id, after.producer_epoch
-        await self._end_all(transactional_id, prepared, lambda: _complete(answer, told))
+        await self._end_all(transactional_id, prepared, lambda: _complete(result, told))
 
-    async def _finish_found(self, transactional_id: str, answer: Answer) -> None:
+    async def _finish_found(self, transactional_id: str, result: PendingResult) -> None:
         prepared = self.state.get(transactional_id)
         if prepared is not None and prepared.state in PREPARED:
             log.info("%s: ending a transaction that was decided before", printable(transactional_id))
             await self._finish(transactional_id, prepared, prepared.partitions)
 
-    async def _abort_overdue(self, transactional_id: str, serial: int, answer: Answer) -> None:
+    async def _abort_overdue(self, transactional_id: str, serial: int, result: PendingResult) -> None:
         current = self.state.get(transactional_id)
         if current is not None and self.state.serial(transactional_id) == serial:
             log.info(
@@ -311,7 +315,7 @@ class TransactionCoordinator:
             )
             await self._fence(transactional_id, current)
 
-    async def _forget_expired(self, transactional_id: str, expiration_ms: int, answer: Answer) -> None:
+    async def _forget_expired(self, transactional_id: str, expiration_ms: int, result: PendingResult) -> None:
         current = self.state.get(transactional_id)
         if current is not None and is_expired(current, self.clock_ms(), expiration_ms):
             await self._write(transactional_id, None)
@@ -486,9 +490,9 @@ class TransactionCoordinator:
         return RequestError(ErrorCode.NOT_COORDINATOR, f"log group {self.group.group_id} is not led here")
 
 
-def _complete(answer: Answer, result: object) -> None:
-    if not answer.done():  # else nobody waits any more
-        answer.set_result(result)
+def _complete(result: PendingResult, value: object) -> None:
+    if not result.done():  # else nobody waits any more
+        result.set_result(value)
 
 
 def _request_error(error: StorageError) -> RequestError:

@@ -62,11 +62,11 @@ def _transition(
     return current._replace(state=state, update_ms=time_ms, **changes)  # type: ignore[arg-type]
 
 
-def _error(error: ErrorCode, current: TransactionMetadata, asked: Identity) -> RequestError:
+def _error(error: ErrorCode, current: TransactionMetadata, producer: Identity) -> RequestError:
     return RequestError(
         error,
-        f"producer {asked[0]} with epoch {asked[1]}; {current.producer_id} with {current.producer_epoch} "
-        f"in state {current.state.label} is known",
+        f"producer {producer[0]} with epoch {producer[1]}; {current.producer_id} with "
+        f"{current.producer_epoch} in state {current.state.label} is known",
     )
 
 
@@ -175,13 +175,13 @@ def fence(
 
 def add_partitions(
     current: TransactionMetadata | None,
-    asked: Identity,
+    producer: Identity,
     partitions: Sequence[TopicPartition],
     version: int,
     time_ms: int,
 ) -> TransactionMetadata | None:
     """Partitions take part from now on; None: they all do already. Raises RequestError."""
-    current = _of_producer(current, asked)
+    current = _of_producer(current, producer)
     topic_partitions = dict.fromkeys((*current.partitions, *partitions))
     if current.state is ONGOING and len(topic_partitions) == len(current.partitions):
         return None
@@ -192,25 +192,25 @@ def add_partitions(
 
 
 def check_added(
-    current: TransactionMetadata | None, asked: Identity, partitions: Sequence[TopicPartition]
+    current: TransactionMetadata | None, producer: Identity, partitions: Sequence[TopicPartition]
 ) -> dict[TopicPartition, ErrorCode]:
     """Returns whether each partition takes part in the producer's transaction. Raises RequestError."""
-    taking_part = frozenset(_of_producer(current, asked).partitions)
+    taking_part = frozenset(_of_producer(current, producer).partitions)
     return {
         topic_partition: ErrorCode.NONE if topic_partition in taking_part else ErrorCode.TRANSACTION_ABORTABLE
         for topic_partition in partitions
     }
 
 
-def _of_producer(current: TransactionMetadata | None, asked: Identity) -> TransactionMetadata:
+def _of_producer(current: TransactionMetadata | None, producer: Identity) -> TransactionMetadata:
     if current is None:
         raise RequestError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "the transactional id is not known")
-    if asked[0] != current.producer_id:
-        raise _error(ErrorCode.INVALID_PRODUCER_ID_MAPPING, current, asked)
-    if asked[1] != current.producer_epoch:
-        raise _error(ErrorCode.PRODUCER_FENCED, current, asked)
+    if producer[0] != current.producer_id:
+        raise _error(ErrorCode.INVALID_PRODUCER_ID_MAPPING, current, producer)
+    if producer[1] != current.producer_epoch:
+        raise _error(ErrorCode.PRODUCER_FENCED, current, producer)
     if current.state in PREPARED:
-        raise _error(ErrorCode.CONCURRENT_TRANSACTIONS, current, asked)
+        raise _error(ErrorCode.CONCURRENT_TRANSACTIONS, current, producer)
     return current
 
 
@@ -224,7 +224,7 @@ def end_needs_new_id(current: TransactionMetadata | None, version: int) -> bool:
 
 def prepare_end(
     current: TransactionMetadata | None,
-    asked: Identity,
+    producer: Identity,
     commit: bool,
     version: int,
     fresh_id: int | None,
@@ -235,43 +235,43 @@ def prepare_end(
     if current is None:
         raise RequestError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "the transactional id is not known")
     if version >= RAISES_EPOCH_MIN_VERSION:
-        return _prepare_end_raising(current, asked, commit, version, fresh_id, time_ms)
-    if asked[0] != current.producer_id:
-        raise _error(ErrorCode.INVALID_PRODUCER_ID_MAPPING, current, asked)
-    if asked[1] != current.producer_epoch:
-        raise _error(ErrorCode.PRODUCER_FENCED, current, asked)
+        return _prepare_end_raising(current, producer, commit, version, fresh_id, time_ms)
+    if producer[0] != current.producer_id:
+        raise _error(ErrorCode.INVALID_PRODUCER_ID_MAPPING, current, producer)
+    if producer[1] != current.producer_epoch:
+        raise _error(ErrorCode.PRODUCER_FENCED, current, producer)
     if current.state is ONGOING:
         prepare = PREPARE_COMMIT if commit else PREPARE_ABORT
         return _transition(current, prepare, time_ms, version=0, next_producer_id=NO_PRODUCER_ID)
-    _check_repeated(current, asked, commit)
+    _check_repeated(current, producer, commit)
     return None
 
 
 def _prepare_end_raising(
     current: TransactionMetadata,
-    asked: Identity,
+    producer: Identity,
     commit: bool,
     version: int,
     fresh_id: int | None,
     time_ms: int,
 ) -> TransactionMetadata | None:
     """From transaction version 2 on: the same epoch is the next transaction, one less is a repetition."""
-    ran_out = (asked, current.producer_epoch) == ((current.previous_producer_id, LAST_EPOCH), 0)
-    repeated = ran_out or asked[1] + 1 == current.producer_epoch
-    if asked[0] != current.producer_id and not ran_out:
-        raise _error(ErrorCode.INVALID_PRODUCER_ID_MAPPING, current, asked)
-    same = asked[1] == current.producer_epoch
+    ran_out = (producer, current.producer_epoch) == ((current.previous_producer_id, LAST_EPOCH), 0)
+    repeated = ran_out or producer[1] + 1 == current.producer_epoch
+    if producer[0] != current.producer_id and not ran_out:
+        raise _error(ErrorCode.INVALID_PRODUCER_ID_MAPPING, current, producer)
+    same = producer[1] == current.producer_epoch
     if not (same if current.state in (EMPTY, ONGOING) else repeated or (same and current.state in IDLE)):
-        raise _error(ErrorCode.PRODUCER_FENCED, current, asked)
+        raise _error(ErrorCode.PRODUCER_FENCED, current, producer)
     if repeated:
         if commit and current.state in (PREPARE_ABORT, COMPLETE_ABORT):
             # A client retries its own EndTxn unchanged, so it was the coordinator that aborted. The producer
             # can recover from PRODUCER_FENCED; INVALID_TXN_STATE is fatal to it (KAFKA-20785).
-            raise _error(ErrorCode.PRODUCER_FENCED, current, asked)
-        _check_repeated(current, asked, commit)
+            raise _error(ErrorCode.PRODUCER_FENCED, current, producer)
+        _check_repeated(current, producer, commit)
         return None
     if current.state is not ONGOING and commit:
-        raise _error(ErrorCode.INVALID_TXN_STATE, current, asked)
+        raise _error(ErrorCode.INVALID_TXN_STATE, current, producer)
     return _transition(
         current,
         PREPARE_COMMIT if commit else PREPARE_ABORT,
@@ -284,13 +284,13 @@ def _prepare_end_raising(
     )
 
 
-def _check_repeated(current: TransactionMetadata, asked: Identity, commit: bool) -> None:
+def _check_repeated(current: TransactionMetadata, producer: Identity, commit: bool) -> None:
     """Raises RequestError unless the last transaction ended, or is about to end, in the way that is requested
     now."""
     if current.state is (PREPARE_COMMIT if commit else PREPARE_ABORT):
-        raise _error(ErrorCode.CONCURRENT_TRANSACTIONS, current, asked)
+        raise _error(ErrorCode.CONCURRENT_TRANSACTIONS, current, producer)
     if current.state is not (COMPLETE_COMMIT if commit else COMPLETE_ABORT):
-        raise _error(ErrorCode.INVALID_TXN_STATE, current, asked)
+        raise _error(ErrorCode.INVALID_TXN_STATE, current, producer)
 
 
 def complete(prepared: TransactionMetadata, time_ms: int) -> TransactionMetadata:

@@ -89,7 +89,7 @@ def add_to(families: Families) -> None:
 def _skip_damage(options: argparse.Namespace) -> int:
     import asyncio
 
-    from lockstep.cluster import give_up
+    from lockstep.cluster import skip_damage
 
     topic, _, number = options.partition.rpartition("-")
     if not topic or not number.isdecimal():
@@ -97,7 +97,7 @@ def _skip_damage(options: argparse.Namespace) -> int:
 
     async def run() -> tuple[list[Document], list[Document]]:
         async with client_of(options) as client:
-            return await give_up(client, topic, int(number))
+            return await skip_damage(client, topic, int(number))
 
     with report_client_errors():
         given_up, unanswered = asyncio.run(run())

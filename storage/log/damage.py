@@ -160,7 +160,7 @@ class DamageTable:
                 if len(left) != len(self._entries):
                     self._save(left)
 
-    def give_up(self, partition: int) -> list[DamagedRange]:
+    def skip_damage(self, partition: int) -> list[DamagedRange]:
         """Have readers pass over all known damaged ranges of a partition; returns those newly given up.
 
         Raises OSError if the file cannot be written; then nothing has changed.

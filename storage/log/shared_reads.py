@@ -2,7 +2,8 @@
 
 Consumer groups that each read all of a topic fetch the same bytes within moments of one another. The first
 one's read is kept as it is, a reference and no copy; the others get views of it. A stretch is found by any
-position within it: a reader that begins in the middle takes what there is and comes into step with those before it.
+position within it: a reader that begins in the middle takes what there is and comes into step with those
+before it.
 Keys are (serial of the segment, position). A segment that is cut, written afresh or recycled is another one,
 with another serial, and only batches that were committed are read: what is kept is never out of date.
 A reader alone gains nothing, and reads faster into memory that its last response has just given back: reads

@@ -84,7 +84,7 @@ class LockstepCluster(RequestHandler):
         """Have readers of a partition skip its damaged ranges, on all nodes with a copy."""
         if self._cluster.partition(topic, index) is None:
             raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index}")
-        given_up, unanswered = await self._damage_reports.give_up(topic, index)
+        given_up, unanswered = await self._damage_reports.skip_damage(topic, index)
         return {"given_up": given_up, "unanswered": unanswered}
 
 

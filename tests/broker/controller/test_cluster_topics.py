@@ -142,7 +142,7 @@ async def test_one_group_without_a_leader_does_not_keep_other_topics_half_done(
 
 async def test_many_topics_at_once(start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """More than a node answers questions of one peer; each is waited for as long as it takes."""
-    for name in ("QUEUE_TIMEOUT_SECONDS", "COMMAND_SECONDS"):
+    for name in ("QUEUE_TIMEOUT_SECONDS", "COMMAND_TIMEOUT_SECONDS"):
         monkeypatch.setattr(f"lockstep.broker.controller.partition_commands.{name}", 3600.0)
     cluster = await without_balance(start_cluster)
     controller = await lead_metadata(cluster, 1)
@@ -171,7 +171,7 @@ async def test_commands_to_a_group_without_a_leader_do_not_pile_up(
     cluster = await without_balance(start_cluster)
     commands = cluster.brokers[1].assembly.topics.commands
     monkeypatch.setattr("lockstep.broker.controller.partition_commands.QUEUE_TIMEOUT_SECONDS", 0.3)
-    monkeypatch.setattr("lockstep.broker.controller.partition_commands.COMMAND_SECONDS", 3600.0)
+    monkeypatch.setattr("lockstep.broker.controller.partition_commands.COMMAND_TIMEOUT_SECONDS", 3600.0)
     nowhere = 99
     work = [
         asyncio.ensure_future(commands.close(nowhere, bytes(16))) for _ in range(3 * MAX_PENDING_COMMANDS)
@@ -185,6 +185,6 @@ async def test_commands_to_a_group_without_a_leader_do_not_pile_up(
     for each in work:
         each.cancel()
     await asyncio.gather(*work, return_exceptions=True)
-    monkeypatch.setattr("lockstep.broker.controller.partition_commands.COMMAND_SECONDS", 0.1)
+    monkeypatch.setattr("lockstep.broker.controller.partition_commands.COMMAND_TIMEOUT_SECONDS", 0.1)
     with pytest.raises(NotLeader, match="known"):
         await commands.close(nowhere, bytes(16))

@@ -283,7 +283,7 @@ async def test_a_deletion_that_a_crash_cut_short(start_broker: StartBroker) -> N
     await broker.assembly.consumer_groups.create_topic(broker.assembly.controller)
     await broker.assembly.topics.create(broker.assembly.topics.plan("t", 1, 1, {}))
     await write(broker, "g", offset_record("g", "t", 0, CommittedOffset(1)))
-    broker.assembly.topics.commands.forget_here = forget_nothing
+    broker.assembly.topics.commands.forget_offsets_here = forget_nothing
     topic = broker.assembly.cluster.topic("t")
     assert topic is not None
     await broker.assembly.topics.delete(topic)

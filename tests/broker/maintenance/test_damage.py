@@ -314,7 +314,7 @@ async def test_giving_up_names_the_node_that_did_not_answer(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as full:
-        full.setattr(DamageTable, "give_up", no_disk)
+        full.setattr(DamageTable, "skip_damage", no_disk)
         answer = await ask(client, **question)
     assert [each["node"] for each in answer["unanswered"]] == [leading, *sorted({1, 2, 3} - {leading})]  # type: ignore[attr-defined]
     assert all("cannot be written: " in each["reason"] for each in answer["unanswered"])  # type: ignore[attr-defined]
@@ -329,7 +329,7 @@ async def test_the_status_names_a_node_that_does_not_say_what_is_damaged(
 ) -> None:
     cluster = await start_cluster(3, lockstep_data_groups="1")
     await cluster.settled()
-    monkeypatch.setattr(damage_reports, "ANSWER_SECONDS", 0.1)
+    monkeypatch.setattr(damage_reports, "RESPONSE_TIMEOUT_SECONDS", 0.1)
 
     async def stuck(node_id: int, body: bytes) -> bytes:
         await asyncio.sleep(10)
@@ -340,5 +340,5 @@ async def test_the_status_names_a_node_that_does_not_say_what_is_damaged(
     node._peering.handlers[RequestKind.DAMAGE] = stuck
     client = await Client.connect(cluster.brokers[1].port)
     status = await ask(client, do="status")
-    assert status["damage_unknown"] == [{"node": 2, "reason": "no answer within 0.1 s"}]
+    assert status["damage_unknown"] == [{"node": 2, "reason": "no response within 0.1 s"}]
     await client.close()

@@ -9,7 +9,7 @@ import pytest
 
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.transactions import request_queue as module
-from lockstep.broker.transactions.request_queue import MAX_QUEUED, Answer, KeyedQueue
+from lockstep.broker.transactions.request_queue import MAX_QUEUED, KeyedQueue, PendingResult
 from lockstep.protocol.errors import ErrorCode
 
 
@@ -23,7 +23,7 @@ class Desk:
         self.open = asyncio.Event()
 
     def work(self, name: str, *, early: bool = False, fails: Exception | None = None) -> module.Work:
-        async def serve(answer: Answer) -> None:
+        async def serve(answer: PendingResult) -> None:
             self.began.append(name)
             if early:
                 answer.set_result(name)
@@ -42,7 +42,7 @@ class Desk:
 
 
 async def ask(desk: Desk, key: str, name: str, **more: Any) -> Any:
-    return await desk.lines.ask(key, desk.work(name, **more))
+    return await desk.lines.run(key, desk.work(name, **more))
 
 
 async def test_what_is_asked_of_one_id_is_done_in_order_and_others_do_not_wait() -> None:
@@ -81,7 +81,7 @@ async def test_a_failure_is_told_and_the_next_is_served(caplog: pytest.LogCaptur
 
 
 async def test_who_waits_too_long_is_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "ANSWER_TIMEOUT_SECONDS", 0.01)
+    monkeypatch.setattr(module, "REQUEST_TIMEOUT_SECONDS", 0.01)
     desk = Desk()
     for name in ("begun", "in line"):
         with pytest.raises(RequestError) as refused:

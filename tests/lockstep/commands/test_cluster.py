@@ -128,9 +128,9 @@ def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
 def test_a_node_that_does_not_say_what_is_damaged_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answers(monkeypatch, {**STATUS, "damage_unknown": [{"node": 3, "reason": "no answer within 1 s"}]})
+    answers(monkeypatch, {**STATUS, "damage_unknown": [{"node": 3, "reason": "no response within 1 s"}]})
     assert main(["cluster", "status"]) == 1
-    said = "\nnode 3 did not say what is damaged on its disk: no answer within 1 s\n"
+    said = "\nnode 3 did not say what is damaged on its disk: no response within 1 s\n"
     assert said in capsys.readouterr().out
 
 

@@ -134,9 +134,9 @@ def test_given_up_offsets_are_passed_over_and_whole_ones_among_them_are_not() ->
     whole = read(log, 0)
     first, end = change(disk, log, 1)
     log.scrub(first_sequence(log))
-    (given,) = log.damage.give_up(PARTITION)
+    (given,) = log.damage.skip_damage(PARTITION)
     assert (given.first_offset, given.end_offset) == (first, end)
-    assert log.damage.give_up(PARTITION) == []
+    assert log.damage.skip_damage(PARTITION) == []
     left = [each for each in whole if not first <= each < end]
     assert read(log, 0) == left
     log, disk = reopened(log, disk)
@@ -172,7 +172,7 @@ def test_a_lost_file_and_a_lost_end_are_damage_by_their_offsets() -> None:
     with pytest.raises(DamagedBatch) as raised:
         read(log, first)
     assert (raised.value.base_offset, raised.value.next_offset) == (first, end)
-    log.damage.give_up(PARTITION)
+    log.damage.skip_damage(PARTITION)
     assert read(log, first) and min(read(log, first)) == end
 
 
@@ -224,7 +224,7 @@ def test_ranges_are_merged_and_bounded_and_a_full_disk_changes_no_decision() -> 
     assert repr(known[0]).startswith("DamagedRange(")
     disk.fault = lambda what, name: OSError(errno.ENOSPC, "full") if name.startswith(DAMAGE_NAME) else None
     with pytest.raises(OSError, match="full"):
-        log.damage.give_up(PARTITION)
+        log.damage.skip_damage(PARTITION)
     assert not log.damage.is_given_up(PARTITION, 0, 1)
     segment = log._table.get(sequence)
     assert segment is not None
@@ -243,7 +243,7 @@ def test_damage_beyond_the_limit_takes_back_no_decision_and_is_given_up_by_none(
             log.damage.note(damaged(log, sequence, offset, offset + 1, "!"))
 
     note(*range(1000, 1000 + 2 * MAX_RANGES, 2))
-    assert len(log.damage.give_up(PARTITION)) == MAX_RANGES
+    assert len(log.damage.skip_damage(PARTITION)) == MAX_RANGES
     last = 1000 + 2 * (MAX_RANGES - 1)
     note(last + 10, 500)
     assert log.damage.is_given_up(PARTITION, last, last + 1)
@@ -273,7 +273,7 @@ def test_ranges_that_touch_are_merged_before_and_after_they_are_given_up() -> No
     for offset in (7, 9, 8, 20):
         log.damage.note(damaged(log, sequence, offset, offset + 1, "!"))
     assert [(e.first_offset, e.end_offset) for e in log.damage.known()] == [(7, 10), (20, 21)]
-    log.damage.give_up(PARTITION)
+    log.damage.skip_damage(PARTITION)
     for offset in (10, 6):
         log.damage.note(damaged(log, sequence, offset, offset + 1, "!"))
     assert [(e.first_offset, e.end_offset, e.given_up) for e in log.damage.known()] == [
@@ -282,7 +282,7 @@ def test_ranges_that_touch_are_merged_before_and_after_they_are_given_up() -> No
         (10, 11, False),
         (20, 21, True),
     ]
-    log.damage.give_up(PARTITION)
+    log.damage.skip_damage(PARTITION)
     assert [(e.first_offset, e.end_offset) for e in log.damage.known()] == [(6, 11), (20, 21)]
 
 

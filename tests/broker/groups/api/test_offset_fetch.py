@@ -162,7 +162,7 @@ async def client_turn(client: Client) -> None:
 
 
 async def test_a_topic_made_again_has_no_offsets(client: Client, ids: TopicIds, broker: Broker) -> None:
-    broker.assembly.topics.commands.forget_here = forget_nothing  # the tombstones are not written yet
+    broker.assembly.topics.commands.forget_offsets_here = forget_nothing  # the tombstones are not written yet
     await client.call(DeleteTopicsRequest(topic_names=["t"]), 5)
     await client.create("t", 3)
     assert await committed(client) == {}
