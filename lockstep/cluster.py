@@ -1,8 +1,9 @@
-"""A Lockstep cluster seen from outside: its nodes and log groups, and changes to them.
+"""A client of a Lockstep cluster's administration: its nodes and log groups, and changes to them.
 
-Owns: what `lockstep cluster` asks of any node, and asking again until it is done. A change continues in the
-cluster whether or not the caller waits. Raises BrokerError for what is rejected, TimedOut for what takes
-longer than it may; a node that goes away meanwhile is no failure while another of those named answers.
+Owns: the requests of `lockstep cluster` to any node, and their repetition until the change is done. A change
+continues in the cluster whether or not the caller waits. Raises BrokerError for a rejected request, TimedOut
+for a change that takes longer than `wait_s`; a node that disappears meanwhile is no failure while another
+bootstrap node responds.
 """
 
 from __future__ import annotations
@@ -21,29 +22,30 @@ Document = dict[str, Any]
 OutOfSync = set[tuple[int, int | None]]
 """Log group and member; no member where its leader did not answer in time."""
 Progress = Callable[[str], None]
-"""Is told what is not done yet, after a while and whenever that changes."""
-LOOK_SECONDS: Final = 0.5
-QUIET_SECONDS: Final = 1.0
+"""Receives a text about what is not done yet, after a while and whenever that changes."""
+POLL_SECONDS: Final = 0.5
+PROGRESS_DELAY_SECONDS: Final = 1.0
 """No progress is printed before this."""
-LASTING_SECONDS: Final = 3.0
-"""A voter that was never in sync for so long does not keep up."""
+OUT_OF_SYNC_GRACE_SECONDS: Final = 3.0
+"""A voter that was out of sync for so long does not keep up."""
 RETRIABLE: Final = (ErrorCode.NOT_CONTROLLER, ErrorCode.LEADER_NOT_AVAILABLE)
-"""Refusals that end by themselves: somebody will be elected."""
+"""Errors that end by themselves: a leader will be elected."""
 
 
 async def status(client: Client) -> Document:
-    """Nodes, groups and whether all is well, as the node that is asked knows it."""
-    return await _ask(client, {"do": "status"})
+    """Returns nodes, groups and whether the cluster is healthy, as the node that responds knows it."""
+    return await _send_command(client, {"do": "status"})
 
 
-async def lasting_status(client: Client) -> Document:
-    """`status`, healthy also where a voter is out of sync for a moment: under load each is now and then."""
+async def status_after_grace_period(client: Client) -> Document:
+    """Like `status`, but a voter that is out of sync for less than the grace period does not make it
+    unhealthy: under load each is now and then."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + LASTING_SECONDS
+    deadline = loop.time() + OUT_OF_SYNC_GRACE_SECONDS
     found = await status(client)
     out_of_sync = _out_of_sync(found)
     while out_of_sync and loop.time() < deadline:
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
         found = await status(client)
         now = _out_of_sync(found)
         out_of_sync = None if now is None else _still_out_of_sync(out_of_sync, now)
@@ -53,9 +55,10 @@ async def lasting_status(client: Client) -> Document:
 
 
 def _out_of_sync(found: Document) -> OutOfSync | None:
-    """Voters that lag, by group and member, and groups (member None) whose leader did not answer in time.
+    """Returns the voters out of sync, by group and member, and the groups (member None) whose leader did not
+    respond in time.
 
-    None where something else is wrong, or one of them is not there.
+    None where the cluster is unhealthy for another reason, or the node of such a voter is dead.
     """
     if any(each.get("disk_full") for each in found["nodes"]) or _is_damaged(found):
         return None
@@ -76,7 +79,8 @@ def _is_damaged(found: Document) -> bool:
 
 
 def _still_out_of_sync(before: OutOfSync, now: OutOfSync) -> OutOfSync:
-    """Members that were out of sync both times. A group unknown before may have had any of them."""
+    """Returns the members that were out of sync both times. A group that was unknown before may have had any
+    of them."""
     unknown_before, unknown_now = (
         {group for group, member in found if member is None} for found in (before, now)
     )
@@ -88,99 +92,106 @@ def _still_out_of_sync(before: OutOfSync, now: OutOfSync) -> OutOfSync:
 
 
 async def skip_damage(client: Client, topic: str, partition: int) -> tuple[list[Document], list[Document]]:
-    """Give up the damaged ranges of a partition: (their offsets, by node; the nodes with a copy that did not
-    answer, each with `node` and `reason`)."""
-    answer = await _ask(client, {"do": "give_up", "topic": topic, "partition": partition})
-    return answer["given_up"], answer.get("unanswered", [])
+    """Makes reads skip the damaged ranges of a partition. Returns their offsets, by node, and the nodes with
+    a copy that did not respond, each with `node` and `reason`."""
+    response = await _send_command(client, {"do": "give_up", "topic": topic, "partition": partition})
+    return response["given_up"], response.get("unanswered", [])
 
 
-async def add(client: Client, node_id: int, wait_s: float, say: Progress = lambda text: None) -> Document:
-    """Place log groups on a registered node and wait until it votes in all of them."""
-    return await _until_done(
+async def add(
+    client: Client, node_id: int, wait_s: float, on_progress: Progress = lambda text: None
+) -> Document:
+    """Places log groups on a registered node and waits until it votes in all of them."""
+    return await _repeat_until_done(
         client,
         {"do": "add", "node": node_id},
         wait_s,
-        lambda answer: f"node {node_id} has not caught up with {_groups(answer)}",
-        say=say,
+        lambda response: f"node {node_id} has not caught up with {_groups(response)}",
+        on_progress=on_progress,
     )
 
 
-async def remove(client: Client, node_id: int, wait_s: float, say: Progress = lambda text: None) -> Document:
-    """Place a node's log groups elsewhere, wait until none has a part there, and record it as gone."""
-    return await _until_done(
+async def remove(
+    client: Client, node_id: int, wait_s: float, on_progress: Progress = lambda text: None
+) -> Document:
+    """Places a node's log groups on other nodes, waits until none has a replica there, and removes the
+    node."""
+    return await _repeat_until_done(
         client,
         {"do": "remove", "node": node_id},
         wait_s,
-        lambda answer: f"node {node_id} still has a part in {_groups(answer)}",
-        say=say,
+        lambda response: f"node {node_id} still has a part in {_groups(response)}",
+        on_progress=on_progress,
         done_when=ErrorCode.INVALID_REQUEST,  # there is no such node any more: the last response was lost
     )
 
 
 async def transfer(
-    client: Client, group: int, node_id: int, wait_s: float, say: Progress = lambda text: None
+    client: Client, group: int, node_id: int, wait_s: float, on_progress: Progress = lambda text: None
 ) -> Document:
-    """Have a log group led by a node, and wait until it is."""
-    return await _until_done(
+    """Transfers a log group's leadership to a node, and waits until the node leads."""
+    return await _repeat_until_done(
         client,
         {"do": "transfer", "group": group, "node": node_id},
         wait_s,
-        lambda answer: f"log group {group} is not led by node {node_id}",
-        say=say,
+        lambda response: f"log group {group} is not led by node {node_id}",
+        on_progress=on_progress,
     )
 
 
-async def _until_done(
+async def _repeat_until_done(
     client: Client,
-    question: Document,
+    command: Document,
     wait_s: float,
     problem: Callable[[Document], str],
-    say: Progress,
+    on_progress: Progress,
     done_when: ErrorCode | None = None,
 ) -> Document:
-    """Ask until it is done. What is rejected at first is wrong; later only what does not pass is."""
+    """Repeats a command until it is done. An error is raised if it is the first response; later errors only
+    if they are not retriable."""
     loop = asyncio.get_running_loop()
-    deadline, quiet_until, printed = loop.time() + wait_s, loop.time() + QUIET_SECONDS, ""
-    answer: Document | None = None
+    deadline, quiet_until, printed = loop.time() + wait_s, loop.time() + PROGRESS_DELAY_SECONDS, ""
+    response: Document | None = None
     while True:
         try:
-            answer = await _ask(client, question)
-            if answer["done"]:
-                return answer
+            response = await _send_command(client, command)
+            if response["done"]:
+                return response
         except (BrokerError, ConnectionFailed) as error:
-            if answer is not None and isinstance(error, BrokerError) and error.code == done_when:
-                return answer
+            if response is not None and isinstance(error, BrokerError) and error.code == done_when:
+                return response
             passes = isinstance(error, ConnectionFailed) or error.code in RETRIABLE
-            if answer is None or not passes or loop.time() >= deadline:
+            if response is None or not passes or loop.time() >= deadline:
                 raise
-        if loop.time() + LOOK_SECONDS >= deadline:
+        if loop.time() + POLL_SECONDS >= deadline:
             raise TimedOut(
-                f"{problem(answer or {})} after {wait_s:g} s; it goes on: `lockstep cluster status` tells"
+                f"{problem(response or {})} after {wait_s:g} s; "
+                "the change continues: `lockstep cluster status` shows it"
             )
-        if answer is not None and loop.time() >= quiet_until and (text := problem(answer)) != printed:
+        if response is not None and loop.time() >= quiet_until and (text := problem(response)) != printed:
             printed = text
-            say(f"{text}; waiting")
-        await asyncio.sleep(LOOK_SECONDS)
+            on_progress(f"{text}; waiting")
+        await asyncio.sleep(POLL_SECONDS)
 
 
-async def _ask(client: Client, question: Document) -> Document:
-    request = LockstepClusterRequest(body=json.dumps(question).encode())
+async def _send_command(client: Client, command: Document) -> Document:
+    request = LockstepClusterRequest(body=json.dumps(command).encode())
     connection = await client.any_broker()
     try:
-        answer = await connection.call(request, LockstepClusterResponse)
+        response = await connection.call(request, LockstepClusterResponse)
     except TimedOut:
         raise
     except ConnectionFailed as error:
         raise ConnectionFailed(f"{error}; is it a Lockstep broker of this version?") from None
-    if answer.error_code:
-        raise BrokerError(answer.error_code, "the cluster", answer.error_message)
+    if response.error_code:
+        raise BrokerError(response.error_code, "the cluster", response.error_message)
     try:
-        found: Document = json.loads(bytes(answer.body))
+        found: Document = json.loads(bytes(response.body))
     except ValueError as error:
-        raise ClientError(f"{connection} sent an answer that cannot be read: {error}") from None
+        raise ClientError(f"{connection} sent a malformed response: {error}") from None
     return found
 
 
-def _groups(answer: Document) -> str:
-    numbers = answer.get("waiting") or []
+def _groups(response: Document) -> str:
+    numbers = response.get("waiting") or []
     return f"log group{'s'[: len(numbers) != 1]} {', '.join(map(str, numbers))}"

@@ -1,4 +1,4 @@
-"""The shared context of one coordinator's groups: the log, limits, the loop, the outbox."""
+"""The shared context of one coordinator's groups: the log, limits, the loop, the response queue."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
 from lockstep.broker.groups.group_records import Record
-from lockstep.broker.groups.group_responses import Outbox
+from lockstep.broker.groups.group_responses import ResponseQueue
 from lockstep.broker.groups.group_state import GroupsState
 from lockstep.protocol.errors import ErrorCode
 
@@ -56,7 +56,7 @@ G = TypeVar("G")
 class GroupContext(Generic[G]):
     """The shared context of one coordinator's group rebalancers, of class G."""
 
-    __slots__ = ("limits", "loop", "memory_bytes", "on_group_changed", "outbox", "store")
+    __slots__ = ("limits", "loop", "memory_bytes", "on_group_changed", "response_queue", "store")
 
     def __init__(
         self,
@@ -68,7 +68,7 @@ class GroupContext(Generic[G]):
         self.store = store
         self.limits = limits
         self.loop = loop
-        self.outbox = Outbox(loop)
+        self.response_queue = ResponseQueue(loop)
         self.on_group_changed = on_group_changed
         """Called after each change: the group may be idle now."""
         self.memory_bytes = 0

@@ -125,7 +125,7 @@ class GroupCoordinator:
         for each in rebalancer.values():
             each.resign()
             each.update_memory_usage()
-        self._context.outbox.send()
+        self._context.response_queue.send()
 
     def _rebalancer_of(self, group_id: str) -> GroupRebalancer:
         rebalancer = self._rebalancers.get(group_id)
@@ -183,7 +183,7 @@ class GroupCoordinator:
             response=response,
         )
         rebalancer = self._rebalancer_of(request.group_id)
-        join(rebalancer, join_request, self._limits, self._context.outbox)
+        join(rebalancer, join_request, self._limits, self._context.response_queue)
         self._on_group_changed(rebalancer)
         return response
 

@@ -18,7 +18,12 @@ from typing import Final
 from lockstep.broker.groups.classic_group import ClassicGroup, Member, Protocols, State, bytes_of
 from lockstep.broker.groups.group_context import GroupLimits
 from lockstep.broker.groups.group_rebalancer import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupRebalancer
-from lockstep.broker.groups.group_responses import Outbox, PendingJoinResponse, fenced_responses, join_error
+from lockstep.broker.groups.group_responses import (
+    PendingJoinResponse,
+    ResponseQueue,
+    fenced_responses,
+    join_error,
+)
 from lockstep.broker.groups.subscription import CONSUMER, topics_of
 from lockstep.broker.process.log_text import printable
 from lockstep.protocol.errors import ErrorCode
@@ -53,7 +58,9 @@ class JoinRequest:
         return f"{name[:NAME_CHARACTERS]}-{uuid.uuid4()}"
 
 
-def join(rebalancer: GroupRebalancer, request: JoinRequest, limits: GroupLimits, outbox: Outbox) -> None:
+def join(
+    rebalancer: GroupRebalancer, request: JoinRequest, limits: GroupLimits, response_queue: ResponseQueue
+) -> None:
     """Handles one JoinGroup."""
     group, response, member_id = rebalancer.group, request.response, request.member_id
     replaced = group.replaced_by(member_id, request.instance_id)
@@ -67,7 +74,7 @@ def join(rebalancer: GroupRebalancer, request: JoinRequest, limits: GroupLimits,
     elif not group.supports(request.protocol_type, request.protocols, returning):
         response.complete(join_error(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))
     elif returning is not None:
-        _replace(rebalancer, request, returning, request.new_member_id(), outbox)
+        _replace(rebalancer, request, returning, request.new_member_id(), response_queue)
     elif not member_id:
         _join_new(rebalancer, request)
     elif member_id in group.pending and request.instance_id is None:
@@ -150,7 +157,11 @@ def _join_again(rebalancer: GroupRebalancer, request: JoinRequest, member: Membe
 
 
 def _replace(
-    rebalancer: GroupRebalancer, request: JoinRequest, member: Member, member_id: str, outbox: Outbox
+    rebalancer: GroupRebalancer,
+    request: JoinRequest,
+    member: Member,
+    member_id: str,
+    response_queue: ResponseQueue,
 ) -> None:
     """A static member returned without its id: its old member id is fenced, its assignment stays."""
     group = rebalancer.group
@@ -158,9 +169,9 @@ def _replace(
     before = member.protocols, member.session_timeout_ms, member.rebalance_timeout_ms
     subscribed = _subscribed_topics(group, member)
     join_fence, sync_fence = fenced_responses(member)
-    outbox.put(group.take_join_waiter(member), join_fence)
+    response_queue.put(group.take_join_waiter(member), join_fence)
     waiter, member.sync_waiter = member.sync_waiter, None
-    outbox.put(waiter, sync_fence)
+    response_queue.put(waiter, sync_fence)
     rebalancer.end_session(old_id)
     group.rename(member, member_id)
     member.is_new = False  # in Kafka it is another member: one that awaits the join has rejoined
@@ -190,7 +201,7 @@ def _replace(
                 printable(old_id),
                 error.name,
             )
-            outbox.put(group.take_join_waiter(member), join_error(error))
+            response_queue.put(group.take_join_waiter(member), join_error(error))
             rebalancer.end_session(member_id)
             group.rename(member, old_id)
             group.update(member, *before)

@@ -116,7 +116,7 @@ class GroupRebalancer:
         if session is None:
             session = SessionTimer(self._context.loop, self._on_session_timeout, member_id)
             self._sessions[member_id] = session
-        session.put_off(timeout_ms)
+        session.refresh(timeout_ms)
 
     def end_session(self, member_id: str) -> None:
         """Cancels the member's session."""
@@ -145,9 +145,9 @@ class GroupRebalancer:
         member = self.group.remove(member_id)
         if member is None:
             return False
-        outbox = self._context.outbox
-        outbox.put(member.join_waiter, join_error(ErrorCode.UNKNOWN_MEMBER_ID))
-        outbox.put(member.sync_waiter, sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
+        response_queue = self._context.response_queue
+        response_queue.put(member.join_waiter, join_error(ErrorCode.UNKNOWN_MEMBER_ID))
+        response_queue.put(member.sync_waiter, sync_error(ErrorCode.UNKNOWN_MEMBER_ID))
         member.join_waiter = member.sync_waiter = None
         return True
 
@@ -163,11 +163,13 @@ class GroupRebalancer:
     def await_join(self, member: Member, waiter: Waiter) -> None:
         """The member waits for the end of the join. An earlier pending JoinGroup of it fails."""
         before = self.group.await_join(member, waiter)
-        self._context.outbox.put(before, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id))
+        self._context.response_queue.put(
+            before, join_error(ErrorCode.REBALANCE_IN_PROGRESS, member.member_id)
+        )
 
     def respond_to_join(self, member: Member, response: JoinGroupResponse) -> None:
         """Completes the member's JoinGroup and begins its session."""
-        self._context.outbox.put(self.group.take_join_waiter(member), response)
+        self._context.response_queue.put(self.group.take_join_waiter(member), response)
         member.is_new = False
         self.refresh_session(member.member_id, member.session_timeout_ms)
 
@@ -284,15 +286,15 @@ class GroupRebalancer:
     def sync(self, member: Member, assignments: Mapping[str, bytes], waiter: Waiter) -> None:
         """Handles SyncGroup of a member of this generation; the leader's has all assignments."""
         group = self.group
-        outbox = self._context.outbox
+        response_queue = self._context.response_queue
         group.pending_sync.discard(member.member_id)
         if not group.pending_sync:
             self._stop_sync_timer()
         if group.state is State.STABLE:
-            outbox.put(waiter, self._assignment_response(member))
+            response_queue.put(waiter, self._assignment_response(member))
             return
         before, member.sync_waiter = member.sync_waiter, waiter
-        outbox.put(before, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
+        response_queue.put(before, sync_error(ErrorCode.REBALANCE_IN_PROGRESS))
         generation = group.generation
         if member.member_id == group.leader and self._storing_generation != generation:
             self._storing_generation = generation
@@ -332,7 +334,7 @@ class GroupRebalancer:
 
     def _respond_to_sync(self, member: Member, response: SyncGroupResponse) -> None:
         waiter, member.sync_waiter = member.sync_waiter, None
-        self._context.outbox.put(waiter, response)
+        self._context.response_queue.put(waiter, response)
         self.refresh_session(member.member_id, member.session_timeout_ms)
 
     def _on_sync_timeout(self, generation: int) -> None:
@@ -404,8 +406,10 @@ class GroupRebalancer:
         error = ErrorCode.NOT_COORDINATOR
         for member in group.members.values():
             waiter, member.sync_waiter = member.sync_waiter, None
-            self._context.outbox.put(waiter, sync_error(error))
-            self._context.outbox.put(group.take_join_waiter(member), join_error(error, member.member_id))
+            self._context.response_queue.put(waiter, sync_error(error))
+            self._context.response_queue.put(
+                group.take_join_waiter(member), join_error(error, member.member_id)
+            )
 
     # --- timers -------------------------------------------------------------------------------------------
 

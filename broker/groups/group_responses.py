@@ -1,6 +1,6 @@
 """Responses to members: the pending responses of JoinGroup and SyncGroup, and when they are sent.
 
-Owns: `PendingJoinResponse` and `PendingSyncResponse` (returned by handlers) and `Outbox`. Invariant: a
+Owns: `PendingJoinResponse` and `PendingSyncResponse` (returned by handlers) and `ResponseQueue`. Invariant: a
 pending response is sent a later iteration of the loop than the change that it reports: its connection may
 then read the next request about the same group, which must not meet a half-made change.
 """
@@ -61,8 +61,8 @@ class PendingSyncResponse(PendingGroupResponse):
     __slots__ = ()
 
 
-class Outbox:
-    """Responses of this iteration of the loop; they are sent in the next, in order."""
+class ResponseQueue:
+    """The responses of this iteration of the loop; they are sent in the next one, in order."""
 
     __slots__ = ("_loop", "_responses")
 
@@ -79,7 +79,7 @@ class Outbox:
         self._responses.append((waiter, response))
 
     def send(self) -> None:
-        """Sends them now: only where no change is half made."""
+        """Sends them now; called only where no change is half made."""
         responses, self._responses = self._responses, []
         for waiter, response in responses:
             try:

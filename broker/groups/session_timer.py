@@ -1,6 +1,6 @@
-"""A deadline that is put off far more often than it passes: a member's session.
+"""The timer of a member's session: a deadline that is refreshed far more often than it expires.
 
-Putting it off stores a number; the one timer is armed again when it fires too early. A session with a
+A refresh only stores the deadline; the one timer is armed again when it fires too early. A session with a
 heartbeat every 3 s costs one timer per session timeout, and none of the loop's heap work per heartbeat.
 """
 
@@ -11,44 +11,46 @@ from collections.abc import Callable
 
 
 class SessionTimer:
-    """Calls `passed(*args)` once when its time has come; not is_armed until `put_off`."""
+    """Calls `on_timeout(*args)` once at its deadline; not armed before the first `refresh`."""
 
-    __slots__ = ("_args", "_armed_at", "_at", "_loop", "_passed", "_timer")
+    __slots__ = ("_args", "_deadline", "_loop", "_on_timeout", "_timer", "_timer_deadline")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, passed: Callable[..., None], *args: object) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, on_timeout: Callable[..., None], *args: object
+    ) -> None:
         self._loop = loop
-        self._passed = passed
+        self._on_timeout = on_timeout
         self._args = args
-        self._at = self._armed_at = 0.0
+        self._deadline = self._timer_deadline = 0.0
         self._timer: asyncio.TimerHandle | None = None
 
     @property
     def is_armed(self) -> bool:
-        """Will it pass unless it is put off?"""
+        """True if it expires without another `refresh`."""
         return self._timer is not None
 
-    def put_off(self, timeout_ms: int) -> None:
-        """It passes `timeout_ms` from now, whatever was said before."""
-        at = self._at = self._loop.time() + timeout_ms / 1000
+    def refresh(self, timeout_ms: int) -> None:
+        """Sets the deadline to `timeout_ms` from now, which may be earlier than before."""
+        deadline = self._deadline = self._loop.time() + timeout_ms / 1000
         if self._timer is None:
-            self._arm(at)
-        elif at < self._armed_at:
+            self._arm(deadline)
+        elif deadline < self._timer_deadline:
             self._timer.cancel()
-            self._arm(at)
+            self._arm(deadline)
 
     def cancel(self) -> None:
-        """It does not pass."""
+        """Disarms the timer."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _arm(self, at: float) -> None:
-        self._armed_at = at
-        self._timer = self._loop.call_at(at, self._fire)
+    def _arm(self, deadline: float) -> None:
+        self._timer_deadline = deadline
+        self._timer = self._loop.call_at(deadline, self._fire)
 
     def _fire(self) -> None:
-        if self._at > self._armed_at:
-            self._arm(self._at)
+        if self._deadline > self._timer_deadline:
+            self._arm(self._deadline)
             return
         self._timer = None
-        self._passed(*self._args)
+        self._on_timeout(*self._args)

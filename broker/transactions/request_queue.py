@@ -65,7 +65,7 @@ class KeyedQueue:
         return await self.wait_for(key, self.enter(key, work))
 
     async def wait_for(self, key: str, result: PendingResult) -> Any:
-        """Awaits a result for at most `REQUEST_TIMEOUT_SECONDS`. Raises RequestError, or the error of `work`."""
+        """Awaits a result, at most `REQUEST_TIMEOUT_SECONDS`. Raises RequestError, or the error of `work`."""
         try:
             async with asyncio.timeout(REQUEST_TIMEOUT_SECONDS):
                 return await result

@@ -83,7 +83,7 @@ def add_to(families: Families) -> None:
 def _status(options: argparse.Namespace) -> int:
     from lockstep import cluster
 
-    found = _run(options, cluster.lasting_status)
+    found = _run(options, cluster.status_after_grace_period)
     if options.json:
         print_json(found)
     else:
@@ -195,7 +195,7 @@ def _show(found: dict[str, Any]) -> None:
     for each in damage:
         print(f"{_newline(each, damage)}node {each['node']}: {_damage(each)}")
     for each in found.get("damage_unknown", []):
-        print(f"\nnode {each['node']} did not say what is damaged on its disk: {each['reason']}")
+        print(f"\nnode {each['node']} did not report the damage on its disk: {each['reason']}")
     if not full and not found["healthy"] and all(each["given_up"] for each in damage):
         print("\nnot every log group has a leader and all its voters in sync")
 

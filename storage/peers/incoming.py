@@ -25,34 +25,36 @@ MAX_REASON_LENGTH = 1000
 """Characters of a rejection's reason."""
 
 
-class IncomingListener(Protocol):
+class IncomingConnectionListener(Protocol):
     """The receiver of messages. It raises nothing."""
 
     node_id: int
 
-    def on_connect(self, incoming: Incoming) -> None:
+    def on_connect(self, incoming: IncomingConnection) -> None:
         """Called when a connection is open."""
 
-    def on_handshake(self, incoming: Incoming, greeting: PeerHandshake) -> str | None:
+    def on_handshake(self, incoming: IncomingConnection, handshake: PeerHandshake) -> str | None:
         """Called with the handshake; a text rejects it."""
 
     def on_message(self, group_id: int, message: Message) -> None:
         """Called with a Raft message of a peer."""
 
-    def on_rpc(self, node_id: int, words: Struct) -> None:
+    def on_rpc_message(self, node_id: int, message: Struct) -> None:
         """Called with a notification, request or response; views of the receive buffer."""
 
-    def on_closed(self, incoming: Incoming) -> None:
+    def on_closed(self, incoming: IncomingConnection) -> None:
         """Called when the connection is closed."""
 
     def warn(self, text: str, same: Hashable = None) -> None:
         """Logs a warning, at a limited rate for the same key."""
 
 
-class Incoming(asyncio.BufferedProtocol):
+class IncomingConnection(asyncio.BufferedProtocol):
     """See the module."""
 
-    def __init__(self, owner: IncomingListener, loop: asyncio.AbstractEventLoop, limits: PeerLimits) -> None:
+    def __init__(
+        self, owner: IncomingConnectionListener, loop: asyncio.AbstractEventLoop, limits: PeerLimits
+    ) -> None:
         self._listener = owner
         self._loop = loop
         self._limits = limits
@@ -103,31 +105,31 @@ class Incoming(asyncio.BufferedProtocol):
             return
         found = message_in(table)
         if found is None:
-            self._listener.on_rpc(self.node_id, table)
+            self._listener.on_rpc_message(self.node_id, table)
             return
         group_id, message = found
         if node_of(message.sender) != self.node_id or node_of(message.to) != self._listener.node_id:
             raise MalformedMessage(f"a message of member {message.sender} for member {message.to}")
         self._listener.on_message(group_id, message)
 
-    def _take_handshake(self, greeting: Struct) -> None:
-        if not isinstance(greeting, PeerHandshake):
-            raise MalformedMessage(f"a {type(greeting).__name__} for a handshake")
-        if greeting.node_id < 0:
-            raise MalformedMessage(f"a handshake of node {greeting.node_id}")
-        refusal: str | None
-        if greeting.to_node_id != self._listener.node_id:
-            refusal = f"this is node {self._listener.node_id}, not {greeting.to_node_id}"
+    def _take_handshake(self, handshake: Struct) -> None:
+        if not isinstance(handshake, PeerHandshake):
+            raise MalformedMessage(f"a {type(handshake).__name__} for a handshake")
+        if handshake.node_id < 0:
+            raise MalformedMessage(f"a handshake of node {handshake.node_id}")
+        rejection: str | None
+        if handshake.to_node_id != self._listener.node_id:
+            rejection = f"this is node {self._listener.node_id}, not {handshake.to_node_id}"
         else:
-            refusal = self._listener.on_handshake(self, greeting)
-        if refusal is not None:
-            self._write(HandshakeRejected(reason=refusal[:MAX_REASON_LENGTH]))
-            text = f"node {greeting.node_id} at {self.peer} is rejected: {refusal}"
-            self._listener.warn(text, (greeting.node_id, refusal))
+            rejection = self._listener.on_handshake(self, handshake)
+        if rejection is not None:
+            self._write(HandshakeRejected(reason=rejection[:MAX_REASON_LENGTH]))
+            text = f"node {handshake.node_id} at {self.peer} is rejected: {rejection}"
+            self._listener.warn(text, (handshake.node_id, rejection))
             self.close()
             return
-        self.node_id = greeting.node_id
-        self.bulk = greeting.bulk
+        self.node_id = handshake.node_id
+        self.bulk = handshake.bulk
         self._reader.max_frame_bytes = self._limits.frame_bytes
         self._cancel_timer()
         self._write(HandshakeAccepted())

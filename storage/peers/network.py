@@ -19,7 +19,7 @@ from lockstep.protocol.fields import Struct
 from lockstep.protocol.peer_messages import NotificationBody, PeerHandshake, RequestBody, ResponseBody
 from lockstep.protocol.primitives import MalformedMessage
 from lockstep.storage.peers.envelope import Frame, is_bulky, pack, pack_message
-from lockstep.storage.peers.incoming import Incoming
+from lockstep.storage.peers.incoming import IncomingConnection
 from lockstep.storage.peers.limits import (
     BACKLOG,
     MAX_ERROR_LENGTH,
@@ -134,8 +134,8 @@ class PeerNetwork:
         self._listener = owner
         self._peers: dict[int, _Peer] = {}
         self._servers: list[asyncio.Server] = []
-        self._unidentified: dict[Incoming, None] = {}
-        self._incoming: dict[tuple[int, bool], Incoming] = {}
+        self._unidentified: dict[IncomingConnection, None] = {}
+        self._incoming: dict[tuple[int, bool], IncomingConnection] = {}
         self._handling: dict[asyncio.Task[None], tuple[int, int]] = {}
         """Requests that are being handled: node and kind of each."""
         self._ending: set[asyncio.Task[None]] = set()
@@ -151,7 +151,7 @@ class PeerNetwork:
         for bound in sockets:
             bound.listen(BACKLOG)  # uvloop does so too, but keeps a failure to itself
             server = await self.loop.create_server(
-                lambda: Incoming(self, self.loop, self.limits), sock=bound, backlog=BACKLOG
+                lambda: IncomingConnection(self, self.loop, self.limits), sock=bound, backlog=BACKLOG
             )
             self._servers.append(server)
 
@@ -196,7 +196,7 @@ class PeerNetwork:
             peer.control.notify(kind, pack(NotificationBody(topic=kind, body=body)))
 
     async def request(self, node_id: int, kind: int, body: bytes, timeout_s: float) -> bytes:
-        """The peer's answer. A question may have been heard where no response comes.
+        """Returns the peer's response. Without one the peer may have handled the request.
 
         Raises PeerError with its message, PeerUnreachable, TimeoutError.
         """
@@ -211,12 +211,12 @@ class PeerNetwork:
             if not self._put_rpc(peer, RequestBody(request_id=request_id, topic=kind, body=body)):
                 raise PeerUnreachable(f"no link to node {node_id}")
             async with asyncio.timeout(timeout_s):
-                answer = await future
+                response = await future
         finally:
             peer.pending_requests.pop(request_id, None)
-        if answer.error is not None:
-            raise PeerError(answer.error)
-        return bytes(answer.body)
+        if response.error is not None:
+            raise PeerError(response.error)
+        return bytes(response.body)
 
     def has_connection_from(self, node_id: int) -> bool:
         """Returns whether a connection of this node to us is open."""
@@ -304,7 +304,7 @@ class PeerNetwork:
 
     # --- connections to us --------------------------------------------------------------------------------
 
-    def on_connect(self, incoming: Incoming) -> None:
+    def on_connect(self, incoming: IncomingConnection) -> None:
         """Registers a connection; of too many without a handshake the oldest is closed."""
         if self._closed:
             incoming.abort()
@@ -316,21 +316,21 @@ class PeerNetwork:
             del self._unidentified[oldest]
             oldest.abort()
 
-    def on_handshake(self, incoming: Incoming, greeting: PeerHandshake) -> str | None:
+    def on_handshake(self, incoming: IncomingConnection, handshake: PeerHandshake) -> str | None:
         """Checks a peer's handshake; a text rejects it."""
-        node_id = greeting.node_id
+        node_id = handshake.node_id
         if node_id == self.node_id:
             return f"node {node_id} is here"
         try:
-            refusal = self._listener.on_handshake(node_id, bytes(greeting.hello))
+            rejection = self._listener.on_handshake(node_id, bytes(handshake.hello))
         except Exception:
             log_of_peers.exception("a handshake of node %d failed", node_id)
-            refusal = "the handshake could not be handled"
-        if refusal is not None:
-            return refusal
+            rejection = "the handshake could not be handled"
+        if rejection is not None:
+            return rejection
         self._unidentified.pop(incoming, None)
-        older = self._incoming.get((node_id, greeting.bulk))
-        self._incoming[node_id, greeting.bulk] = incoming
+        older = self._incoming.get((node_id, handshake.bulk))
+        self._incoming[node_id, handshake.bulk] = incoming
         if older is not None:
             older.abort()
         peer = self._peers.get(node_id)
@@ -338,7 +338,7 @@ class PeerNetwork:
             peer.retry_now()
         return None
 
-    def on_closed(self, incoming: Incoming) -> None:
+    def on_closed(self, incoming: IncomingConnection) -> None:
         """Handles the end of a connection to us: responses on it will not come."""
         self._unidentified.pop(incoming, None)
         key = (incoming.node_id, incoming.bulk)
@@ -357,7 +357,7 @@ class PeerNetwork:
         except Exception:
             log_of_peers.exception("a message failed: %.200r", message)
 
-    def on_rpc(self, node_id: int, message: Struct) -> None:
+    def on_rpc_message(self, node_id: int, message: Struct) -> None:
         """Handles a notification, request or response. Raises MalformedMessage for anything else."""
         if isinstance(message, NotificationBody):
             self._call_listener(self._listener.on_notification, node_id, message.topic, bytes(message.body))
@@ -372,38 +372,38 @@ class PeerNetwork:
         else:
             raise MalformedMessage(f"a {type(message).__name__} after the handshake")
 
-    def _on_request(self, node_id: int, asked: RequestBody) -> None:
-        slot = node_id, asked.topic
+    def _on_request(self, node_id: int, request: RequestBody) -> None:
+        slot = node_id, request.topic
         if sum(each == slot for each in self._handling.values()) >= self.limits.max_requests:
-            self._send_response(node_id, ResponseBody(request_id=asked.request_id, error=TOO_MANY_REQUESTS))
+            self._send_response(node_id, ResponseBody(request_id=request.request_id, error=TOO_MANY_REQUESTS))
             return
         task = self.loop.create_task(
-            self._handle_request(node_id, asked.request_id, asked.topic, bytes(asked.body))
+            self._handle_request(node_id, request.request_id, request.topic, bytes(request.body))
         )
         self._handling[task] = slot
         task.add_done_callback(self._handling.pop)
 
     async def _handle_request(self, node_id: int, request_id: int, kind: int, body: bytes) -> None:
         try:
-            answer = ResponseBody(
+            response = ResponseBody(
                 request_id=request_id, body=await self._listener.on_request(node_id, kind, body)
             )
         except PeerError as error:
-            answer = ResponseBody(request_id=request_id, error=str(error)[:MAX_ERROR_LENGTH])
+            response = ResponseBody(request_id=request_id, error=str(error)[:MAX_ERROR_LENGTH])
         except Exception as error:
             log_of_peers.exception("a request of node %d failed", node_id)
-            answer = ResponseBody(
+            response = ResponseBody(
                 request_id=request_id, error=f"{type(error).__name__} at node {self.node_id}"
             )
-        self._send_response(node_id, answer)
+        self._send_response(node_id, response)
 
-    def _send_response(self, node_id: int, answer: ResponseBody) -> None:
+    def _send_response(self, node_id: int, response: ResponseBody) -> None:
         peer = self._peers.get(node_id)
-        if peer is None or self._put_rpc(peer, answer) or not peer.control.up:
+        if peer is None or self._put_rpc(peer, response) or not peer.control.up:
             return
         # A response that is too large, or finds too many bytes before it.
         self._put_rpc(
-            peer, ResponseBody(request_id=answer.request_id, error="the response could not be sent")
+            peer, ResponseBody(request_id=response.request_id, error="the response could not be sent")
         )
 
     # --- the listener -------------------------------------------------------------------------------------

@@ -59,8 +59,8 @@ def answers(monkeypatch: pytest.MonkeyPatch, *found: dict[str, Any]) -> list[dic
         asked.append(question)
         return found[min(len(asked), len(found)) - 1]
 
-    monkeypatch.setattr(cluster, "_ask", ask)
-    monkeypatch.setattr(cluster, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(cluster, "_send_command", ask)
+    monkeypatch.setattr(cluster, "POLL_SECONDS", 0.01)
     return asked
 
 
@@ -130,7 +130,7 @@ def test_a_node_that_does_not_say_what_is_damaged_is_named(
 ) -> None:
     answers(monkeypatch, {**STATUS, "damage_unknown": [{"node": 3, "reason": "no response within 1 s"}]})
     assert main(["cluster", "status"]) == 1
-    said = "\nnode 3 did not say what is damaged on its disk: no response within 1 s\n"
+    said = "\nnode 3 did not report the damage on its disk: no response within 1 s\n"
     assert said in capsys.readouterr().out
 
 
@@ -166,7 +166,7 @@ def test_a_lack_that_does_not_last_is_none(
         groups = [{**GROUP, "group": number, "voters": each} for number, each in enumerate(voters)]
         return {**STATUS, "nodes": [NODE, {**NODE, "node": 2, "alive": alive}], "groups": groups}
 
-    monkeypatch.setattr(cluster, "LASTING_SECONDS", 0.05)
+    monkeypatch.setattr(cluster, "OUT_OF_SYNC_GRACE_SECONDS", 0.05)
     for found, looks, code in (
         ([status(MEMBERS, well), status(well, MEMBERS)], 2, 0),  # now this group, now that one
         ([status(None), status(well)], 2, 0),
@@ -204,8 +204,8 @@ def test_a_change_is_asked_for_until_it_is_done(
 def test_a_change_that_takes_its_time_says_what_is_not_done(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cluster, "QUIET_SECONDS", 0.0)
-    monkeypatch.setattr(cluster, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(cluster, "PROGRESS_DELAY_SECONDS", 0.0)
+    monkeypatch.setattr(cluster, "POLL_SECONDS", 0.01)
     waiting = [{"done": False, "waiting": numbers} for numbers in ([1, 3], [1, 3], [3])]
     answers(monkeypatch, *waiting, {"done": True, "groups": [0, 1, 3]})
     assert main(["cluster", "add", "4", "--json"]) == 0
