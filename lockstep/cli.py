@@ -1,8 +1,8 @@
 """The `lockstep` command: reads the command line, runs one command, turns errors into one line.
 
-Exit status: 0 done, 1 it could not be done (one line on standard error says why), 2 wrong usage, 130 stopped
-by Ctrl-C. `log verify` and `log dump` exit with 1 on corruption, `cluster status` and `player status` where
-not all is well; `serve` has statuses of its own (docs/operating.md).
+Exit status: 0 done, 1 it could not be done (one line on standard error has the reason), 2 wrong usage, 130
+stopped by Ctrl-C. `log verify` and `log dump` exit with 1 on corruption, `cluster status` and `player status`
+where not all is well; `serve` has statuses of its own (docs/operating.md).
 
 Invariants: importing this module imports no asyncio, no codec and no broker: `lockstep --help` must be
 instant. Each family of commands is a module of `lockstep.commands` that imports what it needs when it runs.
@@ -56,7 +56,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what it does not know itself: argparse leaves that to the root, which shows the root's usage."""
+    """Reports its own unknown arguments: argparse leaves that to the root, which shows the root's usage."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> tuple[Any, list[str]]:
         found, unknown = super().parse_known_args(args, namespace)
@@ -128,7 +128,7 @@ def _fail(text: str, status: int = 1) -> int:
 
 
 class _Version(argparse.Action):
-    """Prints version and commit, looked up only when asked for."""
+    """Prints version and commit, which are looked up only then."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
         super().__init__(option_strings, dest, nargs=0, help=help)

@@ -1,8 +1,8 @@
 """A small Kafka client: topics, produce, fetch, offsets; what the command and the tests of this project need.
 
 Invariants: a batch is sent once. When a connection breaks before the response, the caller gets the error;
-nothing here sends records again, so nothing is doubled. Only questions about a topic that has no leader yet
-are asked again, for a few seconds.
+nothing here sends records again, so nothing is doubled. Only requests about a topic that has no leader yet
+are retried, for a few seconds.
 
 Does not: join consumer groups, batch or retry in the background, run transactions. Applications use one of
 the Kafka clients for those.
@@ -299,7 +299,7 @@ class Client(ClusterConnections):
         partition_max_bytes: int = 1024 * 1024,
         committed: bool = False,
     ) -> list[FetchedPartition]:
-        """Read from the given offset of each partition; all leaders are asked at once.
+        """Reads from the given offset of each partition; all leaders get their requests at once.
 
         `committed`: nothing of open transactions; the reader leaves out aborted ones. Waits up
         to `max_wait_ms` where there is nothing. BrokerError (OFFSET_OUT_OF_RANGE among others).

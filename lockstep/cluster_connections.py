@@ -1,7 +1,7 @@
 """Connections to the brokers of a cluster: any of them, the leader of a partition, a coordinator.
 
-Owns: the connections, and the tries after an error that passes; the `ClusterView` says which brokers there
-are, and in which order they are tried. Several callers share one attempt to connect.
+Owns: the connections, and the retries after a temporary error; the `ClusterView` has the brokers and the
+order in which they are tried. Several callers share one attempt to connect.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ T = TypeVar("T")
 Response = TypeVar("Response", bound=Struct)
 
 _SETTLE_S: Final = 5.0
-"""How long a topic that was just asked for may take to get its leaders."""
+"""The time that a topic may take to get its leaders after the first request for it."""
 _GONE_TIMEOUT_S: Final = 15.0
 """So long a cluster may name a node that has gone: it is missed for some seconds before it counts as gone."""
 
 
-_MAJORITY: Final = "a majority of the nodes may be missing (`lockstep cluster status` tells)"
+_MAJORITY: Final = "a majority of the nodes may be missing (`lockstep cluster status` shows)"
 NO_LEADER: Final[Mapping[int, str]] = {
     ErrorCode.NOT_CONTROLLER: f"no node is the controller now; {_MAJORITY}",
     ErrorCode.LEADER_NOT_AVAILABLE: f"the partition has no leader now; {_MAJORITY}",
@@ -43,7 +43,7 @@ def no_leader(code: int, about: str) -> BrokerError:
 
 
 class ClusterConnections:
-    """Connections to the brokers of one cluster, and what its metadata said last."""
+    """Connections to the brokers of one cluster, and its newest metadata."""
 
     def __init__(self, bootstrap: str, *, client_id: str = "lockstep", timeout_s: float = 30.0) -> None:
         self.bootstrap = bootstrap
@@ -84,8 +84,8 @@ class ClusterConnections:
         return [await self._node(node_id) for node_id in self._view.addresses]
 
     def suspect(self, for_s: float = 0.0) -> None:
-        """The broker asked for metadata may be partitioned from the others: ask another one from now on,
-        unless this one was chosen less than `for_s` ago: several callers may suspect one broker."""
+        """Takes metadata from another broker from now on, as the present one may be partitioned from the
+        others; not if it was chosen less than `for_s` ago, as several callers may suspect one broker."""
         if self._first is not None and asyncio.get_running_loop().time() - self._first_since >= for_s:
             self._first.close()
 
@@ -130,7 +130,8 @@ class ClusterConnections:
         )
 
     async def _call_any(self, request: Struct, answer: type[Response]) -> Response:
-        """Ask what any broker knows: one that goes away or is silent meanwhile is left for the next."""
+        """Sends a request that any broker can serve; one that disappears or does not respond is replaced by
+        the next."""
         loop = asyncio.get_running_loop()
         deadline, others = loop.time() + self.timeout_s, len(self._view.candidates())
         while True:
@@ -162,7 +163,8 @@ class ClusterConnections:
     async def _share_attempt(
         self, node_id: int | None, connect: Callable[[], Coroutine[None, None, BrokerConnection]]
     ) -> BrokerConnection:
-        """Many may ask at once, and a host may be silent: all hear what becomes of one attempt."""
+        """Several callers may connect at once, and a host may not respond: all of them get the result of one
+        attempt."""
         if self.is_closed:
             raise ConnectionFailed("the client is closed: open a new one")
         attempt = self._connecting.get(node_id)
@@ -201,8 +203,8 @@ class ClusterConnections:
         return answer
 
     async def retry_while(self, ask: Callable[[], Awaitable[T]], waits_for: Container[int] = ()) -> T:
-        """`ask`, again and again, for a few seconds: while it is rejected with one of `waits_for`, or as long
-        as the cluster still names a broker that has gone; not where none has ever answered."""
+        """Calls `ask` repeatedly for a few seconds: while it is rejected with one of `waits_for`, or while
+        the metadata still names a broker that has gone; not where no broker has ever responded."""
         now = asyncio.get_running_loop().time()
         tries = RetryPolicy(now + min(self.timeout_s, _SETTLE_S))
         policy_of_gone = RetryPolicy(now + min(self.timeout_s, _GONE_TIMEOUT_S))

@@ -46,7 +46,7 @@ def only(found: Iterable[Part], about: str) -> Part:
     """The one part of a response that was requested. Raises ClientError where there is not just one."""
     parts = list(found)
     if len(parts) != 1:
-        raise ClientError(f"{about}: the broker answered with {len(parts)} results, 1 was asked for")
+        raise ClientError(f"{about}: the broker answered with {len(parts)} results, 1 was requested")
     return parts[0]
 
 
@@ -209,7 +209,7 @@ class _Wire(asyncio.BufferedProtocol):
                 future.set_result(frame)
 
     def eof_received(self) -> bool:
-        self.fail(ConnectionFailed(f"{self._peer} closed the connection; its log says why"))
+        self.fail(ConnectionFailed(f"{self._peer} closed the connection; its log has the reason"))
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:

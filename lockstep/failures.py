@@ -14,7 +14,7 @@ class CommandFailed(Exception):
 
 
 class WrongUsage(CommandFailed):
-    """The command line, or the settings that it names, ask for what there is not: trying again is no help."""
+    """The command line, or the settings that it names, are wrong: a retry does not help."""
 
     status = 2
 

@@ -1,9 +1,8 @@
 """One topic of a cluster, followed while its leaders move and its brokers come and go.
 
-Owns: the topic as the cluster's metadata last said it. Invariants: it is the same topic for as long as this
-lives: one that was made anew under its name is another one. Only questions are asked again here; what is not
-a question is for the caller, who knows what it means to do it twice. `problem` says that a question has had
-no response for long. Does not: close its client; know what is read.
+Owns: the topic's newest metadata. Invariants: the topic id stays the same: a topic that was created again
+under this name is another topic. Only read requests are retried here; for other requests the caller decides.
+`problem` reports a request that has had no response for long. Does not: close its client; know what is read.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from lockstep.retry_policy import RetryPolicy
 T = TypeVar("T")
 
 SILENT_AFTER_S: Final = 5.0
-"""So long is a response waited for before that is called a problem: leaders move in less."""
+"""A request without a response for so long is a problem: leaders move in less time."""
 
 
 class TopicDeleted(ClientError):
-    """There is no such topic any more, or one of its name that is another one."""
+    """The topic was deleted, or created again under its name."""
 
 
 class FollowedTopic:
     """See the module.
 
     Args:
-        client: its alone where a read may wait long, since a connection answers in order.
-        deleted_after_s: so long may brokers say that there is no such topic, before that is believed: one
-            that has just been started may not know it yet.
+        client: a client of its own where a read may wait long, since a connection has its responses in order.
+        deleted_after_s: brokers must report for so long that there is no such topic, before it counts as
+        deleted: a broker that has just started may not know it yet.
     """
 
     __slots__ = ("_deleted_after_s", "_silent_since", "_unknown_since", "_why_silent", "client", "topic")
@@ -45,14 +44,14 @@ class FollowedTopic:
         self._deleted_after_s = deleted_after_s
         self._unknown_since: float | None = None
         self._silent_since: float | None = None
-        """Since when what is asked has failed again and again."""
+        """The time since which requests have failed."""
         self._why_silent = ""
 
     def problem(self) -> str:
-        """Why what is being asked has had no response for `SILENT_AFTER_S`, in words; empty where all is
-        well.
+        """Why the present request has had no response for `SILENT_AFTER_S`, in words; empty without a
+        problem.
 
-        For who looks: whoever asks just waits.
+        For a status page; the request itself just waits.
         """
         if self._silent_since is None:
             return ""
@@ -77,7 +76,7 @@ class FollowedTopic:
                 self._not_found()
             return
         except ClientError:
-            return  # whoever asks next learns it
+            return  # the next request gets the error
         self._unknown_since = None
         if found.topic_id != self.topic.topic_id:
             raise TopicDeleted(
@@ -113,7 +112,7 @@ class FollowedTopic:
                     if not await tries.again():
                         raise
                 await self.refresh()
-        finally:  # answered, or asked no more
+        finally:  # responded to, or cancelled
             self._silent_since = None
 
     async def fetch_committed(

@@ -1,7 +1,7 @@
 """The packages that `lockstep/` of a checkout links to: are they there?
 
 A git without `core.symlinks` and a zip archive that pip unpacks leave a small file in the place of each
-symbolic link. The build hook and the `lockstep` command ask here, so this module imports nothing else.
+symbolic link. The build hook and the `lockstep` command use this module, so it imports nothing else.
 """
 
 from __future__ import annotations

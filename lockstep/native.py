@@ -1,6 +1,6 @@
 """Compiled modules for LOCKSTEP_NATIVE=1: those that `make native` made, in place of the same files' Python.
 
-Owns: the import finder, and the check that what was compiled is what the sources say now. The compiled
+Owns: the import finder, and the check that the compiled modules fit the present sources. The compiled
 modules lie in `.native` beside the packages, with a manifest of the sources' checksums; the packages
 themselves stay pure and complete, and are what runs without the variable (decision 29).
 Invariants: all of the compiled modules or none, because they know each other's memory layout; none after
@@ -81,13 +81,13 @@ def enable(directory: Path = DIRECTORY, root: Path = ROOT) -> int:
                 "run `make native` again, or unset it"
             )
         if name in sys.modules:
-            raise RuntimeError(f"{name} was imported before the compiled modules were asked for")
+            raise RuntimeError(f"{name} was imported before the compiled modules were enabled")
     sys.meta_path.insert(0, CompiledModules(directory, list(sources), manifest["shared"]))
     return len(sources)
 
 
 def enable_if_requested() -> int:
-    """`enable` where the environment says LOCKSTEP_NATIVE=1. CommandFailed for values other than 0 and 1."""
+    """Calls `enable` if LOCKSTEP_NATIVE=1 is set. Raises CommandFailed for values other than 0 and 1."""
     value = os.environ.get(VARIABLE, "")
     if value in ("", "0"):
         return 0

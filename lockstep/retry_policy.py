@@ -1,4 +1,4 @@
-"""Pauses between retries, and the time to suspect the broker that is requested metadata.
+"""Pauses between retries, and the time after which the broker of the metadata is suspected.
 
 Owns: `RetryPolicy`, which waits in an event loop as a `RetrySchedule` says. Does not: know the operation, or
 whether it may be repeated.
@@ -13,7 +13,7 @@ from lockstep.protocol.cluster_view import RetrySchedule
 
 
 class SuspectsBrokers(Protocol):
-    """A client that can leave the broker that it asks about all others; `lockstep.client.Client` is one."""
+    """A client that can replace the broker from which it gets metadata; `lockstep.client.Client` is one."""
 
     def suspect(self, silent_s: float) -> None: ...
 
@@ -22,8 +22,8 @@ class RetryPolicy:
     """Pauses between one try and the next, until a deadline of the running loop.
 
     Args:
-        client: whoever it asks about all others is suspected while tries have failed for `silent_s`: a broker
-            that is cut off from the others continues answering that nobody leads.
+        client: its metadata broker is suspected once tries have failed for `silent_s`: a broker that is
+        partitioned from the others goes on responding that there is no leader.
     """
 
     __slots__ = ("_client", "_schedule", "_silent_s")

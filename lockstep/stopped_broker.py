@@ -1,7 +1,7 @@
 """A stopped broker's data directory: its log groups, and what their partitions are called.
 
 Owns: finding the log groups, refusing a directory that a broker is running on, and the names of topics and
-partitions, as far as the logs still tell them.
+partitions, as far as the logs still have them.
 Does not: read or verify a log; that is `lockstep.storage.log.inspect`.
 """
 

@@ -4,7 +4,7 @@ Invariants: the response header of ApiVersions has version 0 in every version of
 reader does not know yet what the broker speaks (KIP-511). The client id is a string with a two-byte
 length in every header version, also in the flexible one.
 
-Not here: which versions the broker serves; its handlers say so. Source: KIP-482, KIP-511.
+Not here: which versions the broker serves; its handlers define that. Source: KIP-482, KIP-511.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 `python -m lockstep.protocol.compiler produce 9` prints the generated code of an API's request and response.
 
 Invariants: any bytes that do not decode raise MalformedMessage and nothing else; a decoded message
-holds views of the input wherever the table says `bytes` or `records`, copies everywhere else.
+holds views of the input for fields of type `bytes` or `records`, copies for all others.
 
 Not here: frame lengths and headers (`lockstep.protocol.frame_reader`, `lockstep.protocol.api`).
 """

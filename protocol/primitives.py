@@ -49,7 +49,8 @@ MAX_REQUEST_ALLOCATION_BYTES = 64 << 20
 of 100 MB of nearly empty partitions would be seconds of work in one piece."""
 
 RESPONSE_ALLOCATION_RATIO = 32
-"""Responses come from brokers we chose to ask; a list of a thousand replicas is many small objects."""
+"""Responses come from brokers that the client has chosen; a list of a thousand replicas is many small
+objects."""
 
 READ_BACK_KINDS = frozenset({"response", "coordinator-key", "coordinator-value"})
 """The kinds with that larger ratio. A coordinator's records hold the content of several requests: those of a
@@ -63,7 +64,8 @@ TOO_MUCH_MEMORY = "decoding would take more memory than a message of this size m
 
 
 class MalformedMessage(ValueError):
-    """Bytes that do not decode, or a message that cannot be encoded; the text says what and where."""
+    """Bytes that do not decode, or a message that cannot be encoded; the text names the error and its
+    place."""
 
 
 def uvarint(buf: memoryview, pos: int) -> tuple[int, int]:

@@ -12,7 +12,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def utc_time(timestamp_ms: int) -> str:
-    """`2026-11-28T09:52:26.288Z`; outside of the years 1 to 9999, which ISO 8601 cannot say, the number."""
+    """`2026-11-28T09:52:26.288Z`; outside of the years 1 to 9999, which ISO 8601 cannot express, the
+    number."""
     try:
         moment = _EPOCH + timedelta(milliseconds=timestamp_ms)
     except OverflowError:

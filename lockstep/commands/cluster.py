@@ -38,7 +38,7 @@ _ADD: Final = (
 )
 _REMOVE: Final = (
     "Place a node's log groups on the others, wait until it has no part in any, then record it as removed; "
-    "its process, if one runs, says so and ends. The node may be dead already. To replace a node, add the "
+    "its process, if one runs, logs that and ends. The node may be dead already. To replace a node, add the "
     "new one first."
 )
 _TRANSFER: Final = (

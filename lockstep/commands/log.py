@@ -106,15 +106,15 @@ def _skip_damage(options: argparse.Namespace) -> int:
         return 1 if unanswered else 0
     for each in given_up:
         print(
-            f"{options.partition}: offsets {each['first_offset']} to {each['last_offset']} are passed over "
+            f"{options.partition}: offsets {each['first_offset']} to {each['last_offset']} are skipped "
             f"(node {each['node']}, log group {each['group']}, log file {each['segment']})"
         )
     if not given_up:
-        print(f"{options.partition}: no damaged records are known that were not given up before")
+        print(f"{options.partition}: no damaged records are known that are not skipped already")
     if unanswered:
         silent = ", ".join(f"node {each['node']} ({each['reason']})" for each in unanswered)
         raise CommandFailed(
-            f"no answer from {silent}: the copy there may still be damaged; run this again once it answers"
+            f"no response from {silent}: the copy there may still be damaged; run this again once it responds"
         )
     return 0
 
@@ -132,7 +132,7 @@ def _verify(options: argparse.Namespace) -> int:
 
 
 def _verify_directory(directory: Path, *, as_json: bool) -> int:
-    """Show what there is to say of one data directory; the exit status."""
+    """Prints the report on one data directory; returns the exit status."""
     from lockstep.stopped_broker import groups_of, topic_names
     from lockstep.storage.types import StorageError
 
@@ -215,7 +215,7 @@ def _damage_text(damage: Document) -> str:
 
 
 class _Progress:
-    """Says how far a verification is, at first after a second and then every few."""
+    """Prints the progress of a verification, at first after a second and then every few seconds."""
 
     def __init__(self, group_id: int) -> None:
         self._group_id = group_id

@@ -23,11 +23,11 @@ _DELETED_AFTER_S = 2.0
 _ONE_ANSWER_S = 5.0
 """A leader that lives answers within that, also where it has to wait for a commit."""
 _REPORT_AFTER_S = 5.0
-"""A command that waits longer for its first response says so."""
+"""A command that waits longer for its first response reports that."""
 LOOK_SECONDS = 1.0
 """Between two looks at whether the brokers are silent."""
 _MISSED_ANSWERS = 6
-"""So many answers in a row may fail to come within --timeout: a broker that hangs is asked in three ways."""
+"""So many responses in a row may miss --timeout: a broker that hangs gets three kinds of requests."""
 
 
 def add_connection(command: argparse.ArgumentParser, *, again: bool = False) -> None:
@@ -77,8 +77,8 @@ def followed_topic(client: Client, topic: TopicMetadata) -> FollowedTopic:
 async def topic_of(client: Client, name: str, timeout_s: float, *, create: bool = False) -> TopicMetadata:
     """The topic that a command is about. Raises ClientError.
 
-    Brokers that are silent, or do not know who leads it, are asked until `timeout_s` is over. Where all of
-    them reject a connection, or there is no such topic, it fails at once.
+    Brokers that do not respond, or do not know its leaders, get requests until `timeout_s` is over. Where all
+    of them reject a connection, or there is no such topic, it fails at once.
     """
     import asyncio
 
@@ -108,7 +108,7 @@ async def topic_of(client: Client, name: str, timeout_s: float, *, create: bool 
 
 @asynccontextmanager
 async def report_silence(followed: FollowedTopic) -> AsyncIterator[None]:
-    """Meanwhile: a line on standard error each time that brokers begin to leave what is asked unanswered."""
+    """Meanwhile prints a line on standard error each time that brokers stop responding."""
     import asyncio
 
     async def watch() -> None:

@@ -1,7 +1,7 @@
 """`lockstep player run|status|pause|resume|add|remove`: a player in this process, and questions to one.
 
-Reads the configuration; everything else that `run` does is `lockstep.player_host.player_process`'s. The
-others ask a player over HTTP, at the address that its configuration has as `listen`.
+Reads the configuration; everything else that `run` does is `lockstep.player_host.player_process`'s. The other
+commands send HTTP requests to a player, at the address that its configuration has as `listen`.
 """
 
 from __future__ import annotations

@@ -194,8 +194,8 @@ def _entry(line: bytes, options: argparse.Namespace) -> Entry:
 def _is_definite(error: Exception) -> bool:
     """True if the error means that the batch was not appended: the leader has checked and rejected it.
 
-    Others may come of what happens after the append, or say nothing of it: a leader that is none any more,
-    time that is up, a disk that failed.
+    Other errors may arise after the append, or leave its outcome open: a former leader, a timeout, a failed
+    disk.
     """
     from lockstep.connection import BrokerError
     from lockstep.protocol.errors import ErrorCode
@@ -261,7 +261,7 @@ class _Producer:
 
         topic, client = self.followed.topic, self.followed.client
         await client.leader_of(topic, index)  # what fails until there is a connection may be tried again
-        earlier = index in self.in_doubt  # a rejection says nothing of an earlier try
+        earlier = index in self.in_doubt  # a rejection does not decide an earlier try
         self.in_doubt.add(index)
         try:
             return await client.produce(topic, index, batch, acks=self._acks)

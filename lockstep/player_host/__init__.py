@@ -5,8 +5,8 @@
 | `config`, `config_file` | a player's configuration (pure); its file |
 | `player_process` | a whole player as a process: `lockstep player run` |
 | `players` | the logs that a process delivers, and their targets, changed at run time |
-| `routers` | the router that a configuration asks for |
-| `standby` | one log: claimed, delivered, lost, waited for again |
+| `routers` | the router that a configuration selects |
+| `standby` | one log: its claim, its delivery, and standby after a lost claim |
 | `claims`, `claim_table`, `claims_topic` | claims of logs; their records (pure); their topic |
 | `admin`, `exposition` | a player's HTTP: status and changes; metrics |
 | `remote_source` | the log as its brokers serve it to any client |

@@ -5,14 +5,15 @@
 | `GET /` | links to these three |
 | `GET /status` | the targets, each log and its player, as JSON |
 | `GET /metrics` | the same in numbers, for Prometheus |
-| `GET /ping` | says that the process lives |
+| `GET /ping` | responds while the process lives |
 | `POST /targets` | adds a target: `{"name": ..., "address": ..., "first": ...}` |
 | `DELETE /targets/NAME` | removes it |
-| `POST /targets/NAME/pause`, `POST /targets/NAME/resume` | as they say |
+| `POST /targets/NAME/pause`, `POST /targets/NAME/resume` | pauses it, resumes it |
 
-Owns: what is asked and answered, whoever plays, and the listener of it. Invariants: every response to a
-change says that it lasts as long as the process. Does not: ask who it is; whoever reaches the port may do all
-of it (`lockstep.broker.metrics.http` keeps out web pages that a browser on the same machine shows).
+Owns: these requests and responses, whichever process delivers, and their listener. Invariants: every response
+to a change reports that it lasts as long as the process. Does not: authenticate; any client that reaches the
+port may do all of it (`lockstep.broker.metrics.http` keeps out web pages that a browser on the same machine
+shows).
 """
 
 from __future__ import annotations

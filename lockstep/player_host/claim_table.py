@@ -66,7 +66,7 @@ def claim_of(record: Record) -> LogClaim | None:
 
 
 class ClaimTable:
-    """See the module. Args: player, process: this one, as its claims say."""
+    """See the module. Args: player, process: the names of this one in its claims."""
 
     def __init__(self, player: str, process: str) -> None:
         self._player = player

@@ -5,8 +5,8 @@ log's lock and on the condition that no claim of that log stands behind those it
 two at once one is rejected and terms only grow; a renewal, that nothing but the own claim stands there. Where
 a response is lost, the topic is read to its end: either the record is there, or the next one's condition
 keeps it out for ever. Safety rests on the terms alone, which the targets persist: a holder that was paused,
-or has lost the brokers, may continue playing, and does no harm. Leases only say when a standby tries.
-Does not: play. Source: docs/locks.md; docs/player.md, "Standby players".
+or has lost the brokers, may continue its delivery, and does no harm. Leases only decide when a standby tries.
+Does not: deliver. Source: docs/locks.md; docs/player.md, "Standby players".
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ READ_WAIT_S: Final = 1.0
 KEPT_RECORDS: Final = 1000
 """Superseded claims that may stand in the topic before they are deleted."""
 ABANDONED_MS: Final = 3_600_000
-"""A claim that nobody has renewed for so long is of a log that is not played any more."""
+"""A claim that was not renewed for so long belongs to a log that is not delivered any more."""
 LASTING: Final = frozenset(
     {"LOCKS_OFF", "BAD_HEADER", "NO_HWM", "OTHER_TOPIC", "TOO_MANY_LOCKS", "TRANSACTIONAL"}
 )
@@ -90,7 +90,7 @@ class Claims:
         self._deleted_before = 0
         self._sequence = 0
         self._names: dict[str, str] = {}
-        """Of logs, as their log lines say."""
+        """The names of logs in log lines, by log id."""
         self._unwritten: dict[str, str] = {}
         """Of logs whose last claim or renewal was not taken in time: why. A newer one settles that."""
         self._changed = asyncio.Event()

@@ -61,7 +61,7 @@ class ByKey:
 
 @dataclass(frozen=True)
 class ByFunction:
-    """`module:name` of a function as `lockstep.player.routing.selector.TargetSelector` says."""
+    """`module:name` of a function with the signature of `lockstep.player.routing.selector.TargetSelector`."""
 
     function: str
 
@@ -116,7 +116,8 @@ class PlayerConfig:
 
 
 def parse(text: str, bootstrap: str = PlayerConfig.bootstrap) -> PlayerConfig:
-    """A player from TOML; `bootstrap`: where it says none. Raises PlayerConfigError."""
+    """Returns a player from TOML; `bootstrap`: the default for a file without one. Raises
+    PlayerConfigError."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:

@@ -13,7 +13,7 @@ def read(file: str, bootstrap: str = PlayerConfig.bootstrap) -> PlayerConfig:
     """Raises CommandFailed: it cannot be read, or used. A routing function may stand beside the file.
 
     Args:
-        bootstrap: where the file says none.
+        bootstrap: the default for a file without one.
     """
     try:
         config = parse(Path(file).read_text(encoding="utf-8"), bootstrap)

@@ -2,7 +2,7 @@
 
 Owns: names, units and words of every metric (docs/player.md lists them). Labels are partitions (or `log
 group N`) and targets of one topic, as the configuration has them. Counters begin at 0 whenever a log begins
-to be played here.
+to be delivered here.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LOG_GAUGES: Final[tuple[tuple[str, str, Callable[[PlayerStatus], float]], ...]] 
 )
 
 TARGET_GAUGES: Final[tuple[tuple[str, str, Callable[[TargetStatus], float]], ...]] = (
-    ("target_open", "1 where the target is being played to", lambda each: each.link == LinkState.OPEN.value),
+    ("target_open", "1 where the target's stream is open", lambda each: each.link == LinkState.OPEN.value),
     (
         "target_stopped",
         "1 where nothing is sent to the target until somebody resumes it",

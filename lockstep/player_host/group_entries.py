@@ -1,11 +1,11 @@
-"""Frames of a log group as entries: the decided batches of the played partitions, each at its last LSN.
+"""Frames of a log group as entries: the decided batches of the delivered partitions, each at its last LSN.
 
 Owns: which batches are entries, and where reading has to stop. Invariants: the cut depends on the log alone,
-not on where reading began; it stops before the first batch of a played partition that is not decided (an open
-transaction's, or one that follows on it in its partition), so that what is committed later keeps its place;
-what is skipped (other partitions, control batches, what was aborted, what compaction took away) counts as
-read. A batch is judged by the state of its partition at this moment: commits that came after the frames were
-read decide more, never otherwise.
+not on where reading began; it stops before the first batch of a delivered partition that is not decided (an
+open transaction's, or one that follows on it in its partition), so that what is committed later keeps its
+place; what is skipped (other partitions, control batches, what was aborted, what compaction took away) counts
+as read. A batch is judged by the state of its partition at this moment: commits that came after the frames
+were read decide more, never otherwise.
 Does not: read, wait, or open a batch's records.
 """
 
@@ -66,7 +66,7 @@ def split_into_entries(
     Args:
         frames: committed ones, which follow one another.
         first_lsn: batches that end before it are passed over; one that it lies in is an entry.
-        logs: what is played, by partition number.
+        logs: the delivered partitions, by local id.
         max_bytes: of payload; reading stops when there is so much.
         through_lsn: what counts as read already, without any frame.
     """

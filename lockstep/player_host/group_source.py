@@ -1,10 +1,10 @@
 """The source of a log group inside a broker: a topic's partitions there as one log, in the order of LSNs.
 
 Owns: reading a group's committed frames as one log whose positions are LSNs. Invariants: nothing behind the
-first undecided batch of a played partition is read, so that a transaction's records keep their place among
-the others; partitions that come later are played from their first record on, since who plays is asked of the
-group's own log; bounds are told under the leader's lease alone. As with `InProcessSource`, who waits is woken
-by commits, and a source is of one topic id and one leadership.
+first undecided batch of a delivered partition is read, so that a transaction's records keep their place among
+the others; partitions that are created later are delivered from their first record on, since the group's own
+log decides which ones are delivered; bounds are read only under the leader's lease. As with
+`InProcessSource`, commits wake waiting readers, and a source is of one topic id and one leadership.
 Does not: read from other nodes. What a Fetch brings has offsets, and no LSN.
 """
 
@@ -36,10 +36,11 @@ from lockstep.storage.types import StorageError
 log = logging.getLogger("lockstep.player")
 
 READ_BYTES: Final = 1 << 20
-"""Of frames, at least, whatever a read asks for: most of their batches may be other partitions'."""
+"""The least bytes of frames in a read, whatever its limit: most of their batches may be other partitions'."""
 
 OTHERS_SECONDS: Final = 30.0
-"""Where nothing of what is played comes, others' records count as read so often: each time wakes a player."""
+"""The interval at which other partitions' records count as read where no delivered partition has new ones:
+each time wakes a player."""
 
 
 class GroupSource:
@@ -219,12 +220,13 @@ class GroupSource:
             self._fetch_purgatory.cancel(waiting)
 
     async def _first_kept(self) -> int:
-        """From there on no record of a played partition is deleted. Raises StorageError, OSError."""
+        """Returns the LSN from which on no record of a delivered partition is deleted. Raises StorageError,
+        OSError."""
         starts = {number: each.log_start_offset for number, each in self._logs().items()}
         return await self._reader.first_kept(starts)
 
     async def _look_for_loss(self, position: int) -> None:
-        """Something from `position` on is gone: raises RangeLost if that was of a played partition."""
+        """Records from `position` on are deleted: raises RangeLost if one was of a delivered partition."""
         while True:
             try:
                 first = await self._first_kept()
@@ -236,7 +238,7 @@ class GroupSource:
             raise RangeLost(first)
 
     async def _unreadable(self, what: str, error: OSError | StorageError) -> None:
-        """Say what could not be read, and wait before it is tried again."""
+        """Logs what could not be read, and waits before the next try."""
         self._check()
         log.error("%s: %s cannot be read: %s", log_name(self), what, error)
         await asyncio.sleep(UNREADABLE_SECONDS)

@@ -1,9 +1,9 @@
 """The player that `lockstep serve` runs in its own process (`lockstep.player.config`).
 
-Owns: what it takes to play a configured topic wherever this broker leads it: transport, router, targets, the
-HTTP listener. Invariants: what cannot be used of the configuration is said before the broker starts; all
-deliveries have ended before the broker stops. Does not: claim anything (`local_players` says why), or connect
-to a broker: `bootstrap` and `claims` of the configuration have no effect here.
+Owns: what the delivery of a configured topic by this broker, where it leads, needs: transport, router,
+targets, the HTTP listener. Invariants: settings that cannot be used are reported before the broker starts;
+all deliveries have ended before the broker stops. Does not: claim anything (`local_players` has the reason),
+or connect to a broker: `bootstrap` and `claims` of the configuration have no effect here.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The source inside a broker: the log is read where it is led, from memory, woken by the commit itself.
 
 Owns: reading one partition's committed batches through the objects that the broker serves its clients from.
-Invariants: nothing at or above the last stable offset is read; who waits is woken by the waiters of long-poll
-Fetches, never by looking again; bounds are told under the leader's lease alone, when no other node can have
-committed more. A source is of one topic id, and of the time that this node leads: after that every call
+Invariants: nothing at or above the last stable offset is read; waiting readers are woken by the waiters of
+long-poll Fetches, never by polling; bounds are read only under the leader's lease, when no other node can
+have committed more. A source is of one topic id, and of the time that this node leads: after that every call
 raises `NotLeading`, and the next leader continues.
 Does not: copy batches (but for the disk's), or choose the player (`lockstep/player_host/local_players.py`).
 """
@@ -158,7 +158,7 @@ class InProcessSource:
         return result
 
     async def _unreadable(self, position: int, error: OSError | StorageError) -> LogChunk:
-        """Say what it means that nothing could be read."""
+        """Returns or raises the outcome of a failed read."""
         self._check()
         first = self._partition.log.log_start_offset
         if position < first:

@@ -2,8 +2,8 @@
 
 Owns: the connections, the claims, the HTTP listener, one task per partition. Invariants: a partition that
 can no longer be delivered here (its topic is gone, its routing failed) leaves the others alone, and the
-status says why; when none is left, or the claims cannot be read, the process ends. A clean stop gives all
-claims up.
+status has the reason; when none is left, or the claims cannot be read, the process ends. A clean stop gives
+all claims up.
 Does not: look for partitions that come later.
 """
 

@@ -146,7 +146,7 @@ class Players:
         return self._drivers
 
     def status(self) -> dict[str, Any]:
-        """For JSON: the targets as they are now, and each log that is played here."""
+        """For JSON: the targets as they are now, and each log that is delivered here."""
         return {
             "player": self.config.player,
             "topic": self.config.topic,

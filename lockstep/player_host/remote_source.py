@@ -3,9 +3,9 @@ the network.
 
 Owns: two clients. Brokers answer a connection's requests in order, so reads that wait for something new have
 a connection of their own, and recoveries and bounds, which wait for nothing, have another. Invariants:
-nothing at or above the last stable offset is read; a topic that was made anew is not read in place of this
-one; what the bounds say was said by the leader after they were requested. Leaders that move and brokers that
-go away are waited for. Does not: choose the player.
+nothing at or above the last stable offset is read; a topic that was created again is not read in place of
+this one; bounds come from the leader, after the request. Leaders that move and brokers that go away are
+waited for. Does not: choose the player.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TIMEOUT_S: Final = 5.0
 """A broker that does not answer for so long is left: there may be another leader."""
 DELETED_AFTER_S: Final = 10.0
 SHORTENED_AFTER_S: Final = 5.0
-"""So long may a leader say that the log ends before a position which was read already."""
+"""A leader may report for so long that the log ends before a position which was read already."""
 _TOPIC_IDS_MIN_VERSION: Final = 13
 """The version of Fetch that names a topic by its id."""
 
@@ -63,7 +63,7 @@ class RemoteSource:
             found = await clients[0].topic(topic)
             connection = await clients[0].leader_of(found, partition)
             if connection.version_of(FetchRequest) < _TOPIC_IDS_MIN_VERSION:
-                raise Unsupported(f"{connection} does not tell a topic from one that was made anew")
+                raise Unsupported(f"{connection} does not distinguish a topic from a later one")
             prompt, waiting = [FollowedTopic(client, found, deleted_after_s) for client in clients]
             await waiting.refresh()
         except BaseException:

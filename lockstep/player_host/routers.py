@@ -1,4 +1,4 @@
-"""The router that a configuration asks for."""
+"""The router that a configuration selects."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def router_of(route: Route, targets: Mapping[str, object]) -> Router:
     """Raises PlayerConfigError: a function that is not there.
 
     Args:
-        targets: those there are, by name, whenever a route is asked.
+        targets: the present targets, by name, at each call of the router.
     """
     if isinstance(route, ToAll):
         return BroadcastRouter(targets if route.targets is None else route.targets)

@@ -48,7 +48,7 @@ class Snapshot(NamedTuple):
 
     connection: Connection
     marks: Mapping[int, int]
-    """Partition -> high-water mark of that state; only the partitions that were ever asked for."""
+    """Partition -> high-water mark of that state; only of partitions that were requested before."""
 
 
 class SqlApplication(Application):
@@ -74,7 +74,7 @@ class SqlApplication(Application):
     ) -> None:
         """
         Args:
-            topic_id: that the marks must be of; a transaction client says it when it opens.
+            topic_id: the topic of the marks; a transaction client sets it when it opens.
             table: of the marks; `schema.table` is not taken apart.
             metadata: the application's own; the table of marks is added, `create_tables` creates it all.
             tries: how often something is tried that fails with an error that passes, ...

@@ -44,7 +44,7 @@ class CallbackConnection(Connection):
         finally:
             self._is_guarded = False
             if self._refusal is not None:
-                # a Transaction that was rejected its end will not ask the driver for another one
+                # a Transaction whose end was rejected does not request another one from the driver
                 self.invalidate()
                 raise self._refusal
 

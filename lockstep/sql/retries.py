@@ -31,7 +31,7 @@ def is_transient(error: DBAPIError | TimeoutError) -> bool:
         return True  # all connections of the pool in use; a connection that broke
     cause = error.orig
     if isinstance(cause, sqlite3.Error):
-        # the low byte is the kind, the others say more about it; errors of the module itself have none
+        # the low byte is the kind, the others are details; errors of the module itself have none
         return getattr(cause, "sqlite_errorcode", 0) & 0xFF in _SQLITE
     state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
     if state is None:

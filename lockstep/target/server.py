@@ -1,7 +1,7 @@
 """A target that listens: a store, its sessions, and a transport's server, begun and ended together.
 
-Owns: their order. At the end the streams are told so, what is being applied is finished, and what waits is
-dropped: it comes again.
+Owns: their order. At the end the target notifies its streams, finishes the parts that it is applying and
+drops the queued ones, which the player sends again.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """One partition of a log in memory: what stands in it, and by which offset each lock was last raised. Pure.
 
-It says what docs/locks.md says, in the plainest way there is: a dict that forgets nothing. It shares no code
+It implements docs/locks.md in the plainest way: a dict that forgets nothing. It shares no code
 with the broker on purpose, so that each can judge the other. What is here is committed.
 """
 

@@ -156,7 +156,7 @@ class BlockingTransactionClient:
             future.cancel()
             raise
         except (ClientError, TransactionError) as error:
-            # its text says it all: where in the client's loop it was found helps nobody
+            # its text is enough: a traceback of the client's loop helps nobody
             raise error.with_traceback(None) from None
 
     def _end(self) -> None:

@@ -1,9 +1,9 @@
 """The transaction client: executes transactions against an application's state until the log takes them.
 
-Owns the subscriptions of the assigned partitions, the tries under way and their bound, and who is told what.
-A transaction is executed, appended, and executed again after a rejection as soon as the subscription has
-applied what stood in its way. What the log answers is never guessed: a try of which nobody knows is fenced,
-and the subscription, read up to the fence, says whether it is there.
+Owns the subscriptions of the assigned partitions, the tries under way and their limit, and the notifications
+of callers. A transaction is executed, appended, and executed again after a rejection as soon as the
+subscription has applied what stood in its way. The outcome of an append is never guessed: a try with an
+unknown outcome is fenced, and the subscription, read up to the fence, shows whether the log has it.
 
 Invariants: the high-water marks of a try are taken before it is executed; a try whose fate is open is never
 followed by another one; callbacks of one try come in the order rejection, completion, application.
@@ -140,7 +140,7 @@ class TransactionClient:
     async def close(self) -> None:
         """End the subscriptions and what is under way: Expired or NotApplied. `flush` waits for it."""
         self._closed = True
-        await asyncio.sleep(0)  # who is cancelled before it began can tell nobody
+        await asyncio.sleep(0)  # a task that is cancelled before it began notifies no caller
         for task in self._running:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
@@ -196,7 +196,8 @@ class TransactionClient:
     # -- transactions -----------------------------------------------------------------------------------
 
     async def execute(self, transaction: Transaction, *, timeout_s: float | None = None) -> Appended | None:
-        """Execute until it is appended, and applied here. None: `execute` said that nothing is to be done.
+        """Executes the transaction until it is appended and applied here. Returns None if `execute` returned
+        False.
 
         Raises:
             RefusedForGood, NotAppended: it is not in the log, and will not be.
@@ -269,7 +270,7 @@ class TransactionClient:
         self._running.discard(task)
         self._leave(run)
         if not task.cancelled():
-            task.exception()  # told by the callbacks already, where nobody awaits it
+            task.exception()  # retrieved here; the callbacks have reported it
 
     async def _run(self, transaction: Transaction, run: _Run) -> Appended | None:
         try:

@@ -97,7 +97,7 @@ class Log(Protocol):
         """Append it once, whatever breaks meanwhile; partition -> offset of the last record there.
 
         Raises AppendRefused, AppendFailed; after `timeout_s` AppendExpired or AppendUnknown, the latter also
-        where it cannot be asked again.
+        where it cannot be retried.
         """
 
     async def fence(self, append: AppendAttempt, timeout_s: float) -> Mapping[int, int]:

@@ -22,7 +22,7 @@ _log = logging.getLogger("lockstep.transactions")
 
 
 class TransactionError(Exception):
-    """A transaction did not come to its end; says why."""
+    """A transaction did not come to its end; the text has the reason."""
 
 
 class RefusedForGood(TransactionError):
@@ -46,7 +46,7 @@ class Expired(TransactionError):
 
 
 class HighWaterMarkAhead(TransactionError):
-    """The application has applied, it says, what the log does not have: that was another topic."""
+    """The application's high-water mark is beyond the log: it belongs to another topic."""
 
 
 class SubscriptionClosed(TransactionError):

@@ -72,7 +72,7 @@ def batch_of(
 
 
 def condition_of(part: PartitionBatch, topic: str, topic_id: bytes) -> list[Header]:
-    """The headers that say under which condition a batch may be appended."""
+    """The headers with the conditions of a batch's append."""
     found: list[Header] = [(TOPIC_ID, topic_id)]
     if part.write_locks or part.read_locks:
         found.append((HWM, b"%d" % part.hwm))
@@ -144,7 +144,7 @@ def _entries(partition: int, records: Iterable[StoredRecord]) -> Iterator[Commit
 
 
 class _Read(NamedTuple):
-    """A record, and of which request it says to be which part."""
+    """A record, and the request and the part in its headers."""
 
     stored: StoredRecord
     headers: tuple[Header, ...]

@@ -270,7 +270,7 @@ class RemoteLog:
             raise TimedOut(f"{connection} did not answer in time") from None
         found = {each.index: each for one in answer.responses for each in one.partition_responses}
         if found.keys() != batches.keys():
-            raise ClientError(f"{connection} answered for other partitions than were asked for")
+            raise ClientError(f"{connection} responded with other partitions than requested")
         return found
 
     async def fence(self, append: AppendAttempt, timeout_s: float) -> Mapping[int, int]:

@@ -115,7 +115,7 @@ class Subscription:
         await future
 
     def stalled_error(self) -> SubscriptionStalled:
-        """Says what stopped it."""
+        """Returns the error with what stopped it."""
         return SubscriptionStalled(
             f"partition {self.partition} is stalled: {self.stalled_by!r}; mend that, then call "
             f"resume({self.partition})"

@@ -143,7 +143,7 @@ class Player(PlayerState):
             connections.stop(self, target, why)
 
     def on_written(self, name: str, target_term: int, now_ms: int) -> None:
-        """The write of the last batch has completed, which says nothing about its delivery."""
+        """The write of the last batch has completed; that is no acknowledgement."""
         target = self._open_target(name, target_term, now_ms)
         if target is not None:
             target.writing = False

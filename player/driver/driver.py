@@ -95,7 +95,7 @@ class PlayerDriver:
             await self._shut_down()
 
     def add(self, name: str, address: str, first_position: int = 0, from_earliest: bool = False) -> None:
-        """Add a target, at any time; without a stored position it begins as `TargetEndpoint` says.
+        """Adds a target, at any time; without a stored position it begins where its `TargetEndpoint` defines.
 
         Raises ValueError: it exists.
         """

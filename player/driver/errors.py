@@ -6,7 +6,7 @@ from lockstep.player.source.interface import SourceClosed
 
 
 class PlayerStopped(Exception):
-    """The driver stops; the text says why."""
+    """The driver stops; the text has the reason."""
 
 
 class Deposed(PlayerStopped):

@@ -17,7 +17,7 @@ from lockstep.player.transport.interface import Streams
 
 
 class StreamOfTarget(Protocol):
-    """A stream, as the driver tells several of one target apart."""
+    """The stream of a target, by which the driver distinguishes several of one target."""
 
     name: str
     target_term: int

@@ -20,7 +20,7 @@ class TargetStatus:
     name: str
     address: str
     link: str
-    """As `lockstep.player.core.target.LinkState` says it: not connected, greeted, answered, open, stopped."""
+    """A value of `lockstep.player.core.target.LinkState`: not connected, greeted, answered, open, stopped."""
     state: str
     """Of its queue: N, RF, FC or S."""
     target_term: int

@@ -31,7 +31,7 @@ class TargetStream:
         """The log's bounds, then the fetches of its recovery: one at a time."""
         self._has_fetched = False
         self._position_probe: asyncio.Future[bool] | None = None
-        """Set while the target is only asked for its position, without a new term."""
+        """Set while the stream only requests the target's position, without a new term."""
 
     # --- for the driver -----------------------------------------------------------------------------------
 
@@ -107,7 +107,7 @@ class TargetStream:
         self.open(address, Handshake(hello, handshake.topic, handshake.partition))
 
     async def _has_position(self, address: str, handshake: Handshake) -> bool:
-        """Ask the target whether it has a stored position, without storing one, which would stay for good.
+        """Finds out whether the target has a stored position, without storing one, which would stay for good.
 
         Terms of (0, 0) are above none: it responds with Stale, and the terms that it has stored, if any.
         """

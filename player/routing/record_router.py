@@ -76,7 +76,7 @@ class RecordRouter:
                 if values is not None and values[name] != record.value:
                     share.add(replace_value(data, start, end, values[name]), record)
                     share.is_untouched = False
-                elif share.last is not record:  # a name that is said twice is said once
+                elif share.last is not record:  # a name that is returned twice counts once
                     share.add(data[start:end], record)
         return shares
 

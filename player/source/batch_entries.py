@@ -24,7 +24,7 @@ def split_into_entries(
     Args:
         records: batches, the last of them perhaps cut.
         first_position: batches that end before it are passed over; one that it lies in is an entry.
-        aborted: as the broker says them, with their first offsets.
+        aborted: the aborted transactions from the broker's response, with their first offsets.
     Raises MalformedBatch, CorruptBatch.
     """
     entries: list[Entry] = []

@@ -2,7 +2,7 @@
 
 An entry is one record batch, as it stands in the log; its position is that of the batch's last record, so
 that a cut never depends on routing, and compaction never moves it. Positions are offsets where a log is one
-partition, and LSNs where it is a topic's partitions in one log group: then each entry says which it is of.
+partition, and LSNs where it is a topic's partitions in one log group: then each entry names its partition.
 Control batches and what was aborted are no entries; nothing is read that is not decided.
 """
 
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Protocol
 from lockstep.player.core.messages import Entry
 
 MULTIPLE_PARTITIONS: Final = -1
-"""In place of a partition: the log is several, and each entry says its own."""
+"""In place of a partition: the log is several partitions, and each entry names its own."""
 
 
 class LogChunk(NamedTuple):
@@ -69,7 +69,7 @@ class Source(Protocol):
         """Its number, where the log is a topic's partitions of one; None where it is one partition."""
 
     async def bounds(self) -> LogBounds:
-        """Asked of the leader, after the call. Raises SourceClosed."""
+        """Returns the bounds that the leader has after the call. Raises SourceClosed."""
 
     async def read(self, first_position: int, max_bytes: int, wait_s: float) -> LogChunk:
         """Everything from `first_position` on: at least one entry, whatever its size, else not much more than

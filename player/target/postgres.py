@@ -11,8 +11,8 @@ application applies, the mark is stored, and all of it committed. So several pro
 harm: a greeting waits for the row, and afterwards the one that was replaced finds other terms. Each log has
 a session of its own in the database (a pooler in between must leave it that).
 
-An application that tries to end the transaction is rejected where it says so in words; where that happened in
-another way (a cursor class of its own, a procedure), the end of the transaction finds it: the mark is not
+An application that tries to end the transaction is rejected where its statement does so; where that happened
+in another way (a cursor class of its own, a procedure), the end of the transaction finds it: the mark is not
 moved and the stream ends, but what was committed stays, and comes again. Commits are flushed:
 synchronous_commit=off is put on again. Needs psycopg 3.
 """
@@ -70,7 +70,7 @@ _CONNECTION: Final = {
     "keepalives_count": 3,
     "tcp_user_timeout": 30_000,
 }
-"""Where the application's own string says nothing else: a server that is gone is found in half a minute."""
+"""The defaults for the application's connection string: a server that is gone is found in half a minute."""
 
 
 class PostgresStore:
@@ -80,7 +80,7 @@ class PostgresStore:
         conninfo: a connection string or URL of libpq.
         apply: changes what the records change, with this connection, in the transaction that it is in. It may
             be called again for the same records, after what it did was rolled back. No records, no call.
-        idle_timeout_s: a transaction in which nothing is said for so long is rolled back by the server: of a
+        idle_timeout_s: the server rolls a transaction back that is idle for so long: of a
             process that was stopped, and would keep the one that replaces it waiting.
     Raises:
         TypeError: `apply` is async.

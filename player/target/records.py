@@ -23,7 +23,7 @@ class LogName(NamedTuple):
     """Cluster, topic id and partition or log group: a mark is kept for each."""
     topic: str
     partition: int
-    """-1 where the log is several partitions of the topic: then each entry says its own."""
+    """-1 where the log is several partitions of the topic: then each entry names its own."""
 
 
 class EntryRecords(NamedTuple):
@@ -93,7 +93,7 @@ def records_of(payload: object) -> list[Record]:
 
 
 def open_parts(parts: Sequence[Part], partition: int = 0) -> list[EntryRecords]:
-    """The records of some parts, none of which is a dummy; `partition`: of those that say none of their own.
+    """The records of some parts, none of which is a dummy; `partition`: of those that name none.
 
     Raises MalformedBatch.
     """

@@ -44,8 +44,8 @@ MAX_REASON_CHARS: Final = 500
 SHUTTING_DOWN: Final = "the target is shutting down"
 
 POSITION_INTERVAL_S: Final = 0.5
-"""While a stream is not read, for want of room, its heartbeats are not seen: so often the target says unasked
-where it stands."""
+"""While a stream is not read, for want of room, its heartbeats are not seen: so often the target sends its
+position without a heartbeat."""
 
 _log: Final = logging.getLogger(__name__)
 
@@ -278,7 +278,7 @@ class _TargetLog:
 
     @property
     def stored_position(self) -> int:
-        """To be asked for an answered stream."""
+        """Called for a stream whose handshake had a response."""
         assert self._position is not None
         return self._position.stored_position
 
@@ -386,7 +386,7 @@ class _TargetLog:
         return parts, mark
 
     async def _fail(self, session: StoreSession, error: Exception, place: str = "") -> None:
-        """End the stream, and forget what the store said.
+        """Ends the stream, and forgets the store's state.
 
         Args:
             place: the records that could not be stored, in words.

@@ -12,8 +12,8 @@ the mark is stored, and all of it committed. The file is in WAL mode, and each c
 changes nothing.
 
 An application that tries to commit or roll back is rejected by SQLite itself, from the authorizer, whatever
-way it takes (`set_authorizer` is not its to call). Where the database rolls the transaction back, as
-INSERT OR ROLLBACK asks it to, that is found before anything is committed.
+way it takes (`set_authorizer` is not its to call). Where the database rolls the transaction back, as for
+INSERT OR ROLLBACK, that is found before anything is committed.
 Does not: wait longer than `timeout_s` for a process that is stopped within a transaction: the stream ends.
 """
 
@@ -42,7 +42,8 @@ CREATE TABLE IF NOT EXISTS lockstep_player_marks (
     position INTEGER NOT NULL
 )"""
 _BEGIN: Final = "BEGIN IMMEDIATE /* the player's */"
-"""Its text is in the statement cache, where no authorizer is asked: so it is not what anybody else writes."""
+"""Its text is in the statement cache, which bypasses the authorizer: so the text differs from every other
+one."""
 _LOAD: Final = "SELECT player_term, target_term, position FROM lockstep_player_marks WHERE log_id = ?"
 _FENCE: Final = """
 INSERT INTO lockstep_player_marks AS stored (log_id, player_term, target_term, position) VALUES (?, ?, ?, ?)

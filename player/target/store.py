@@ -1,7 +1,7 @@
 """The interface of a target's store: the mark of each log, stored with the changes of the entries.
 
 Owns: the interface, and no code. `sqlite` and `postgres` implement it in one transaction; `file` cannot, and
-says what that means. Another store must keep to the rules of `StoredLog`: all safety rests on them.
+describes what that means. Another store must keep to the rules of `StoredLog`: all safety rests on them.
 """
 
 from __future__ import annotations

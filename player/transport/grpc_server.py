@@ -99,7 +99,7 @@ class GrpcServer:
 def _bind(server: Any, address: str, parsed: str | tuple[str, int]) -> str:
     """Have gRPC bind every address of the host at one port; the address with that port. Raises OSError.
 
-    By itself gRPC is content with one of them, and tells its own log alone why it has not the others.
+    By itself gRPC is content with one of them, and only its own log has the error of the others.
     """
     addresses = [address] if isinstance(parsed, str) else literal_addresses(bind_all(*parsed))
     if len(addresses) == 1:

@@ -41,7 +41,7 @@ class StreamEvents(Protocol):
         """The target has stored everything up to `position`; also the response to a heartbeat."""
 
     def on_written(self) -> None:
-        """The last batch is sent, as far as the transport's own flow control says; once for each."""
+        """The last batch is sent, by the transport's own flow control; called once for each."""
 
     def on_closed(self, reason: str) -> None:
         """The stream could not be opened, broke, or was ended by the target. The last event."""
@@ -54,7 +54,7 @@ class Stream(Protocol):
         """Send a batch; there is one at a time until `on_written`."""
 
     def heartbeat(self) -> None:
-        """Ask for an acknowledgement."""
+        """Requests an acknowledgement."""
 
     def close(self) -> None:
         """Close it for good; no event follows."""

@@ -39,7 +39,7 @@ def literal_addresses(sockets: Sequence[socket.socket]) -> list[str]:
 
 
 def describe_bind_error(address: str, error: OSError) -> OSError:
-    """An OSError whose text says why an address cannot be bound, for an operator."""
+    """Returns an OSError with a text for an operator why an address cannot be bound."""
     why = (error.strerror or str(error)).lower()
     if error.errno == errno.EADDRINUSE:
         why = "address already in use; stop the program that listens there, or choose another port"

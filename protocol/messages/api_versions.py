@@ -1,7 +1,7 @@
 """ApiVersions (18): what the broker serves.
 
 Versions: 0 the list; 1 throttle time; 2 throttling is the client's duty from here on (KIP-219); 3 flexible,
-the client says what software it is (KIP-511) and the response lists features (KIP-584); 4 features whose
+the client names its software (KIP-511) and the response lists features (KIP-584); 4 features whose
 lowest version is 0 may be listed (KAFKA-17011): below 4 they must be left out or older clients fail; 5 the
 client names the cluster and the node that it means to reach (KIP-1242).
 
@@ -16,7 +16,7 @@ from lockstep.protocol.fields import Struct, array, boolean, int16, int32, int64
 
 @message(api_key=18, versions="0-5", flexible="3+", kind="request")
 class ApiVersionsRequest(Struct):
-    """The first request of a connection: it asks which APIs and versions the broker serves."""
+    """The first request of a connection: it requests the APIs and versions that the broker serves."""
 
     client_software_name: str = string(versions="3+", ignorable=True)
     client_software_version: str = string(versions="3+", ignorable=True)

@@ -10,7 +10,7 @@ from lockstep.protocol.fields import Struct, array, boolean, int8, int16, int32,
 
 @message(api_key=60, versions="0-2", flexible="0+", kind="request")
 class DescribeClusterRequest(Struct):
-    """Asks for the cluster; it has no parameters but what to include."""
+    """Requests the cluster's nodes; its only parameters are what to include."""
 
     include_cluster_authorized_operations: bool = boolean()
     endpoint_type: int = int8(default=1, versions="1+")

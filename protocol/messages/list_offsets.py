@@ -1,6 +1,6 @@
 """ListOffsets (2): the offset of a time, or of one of the ends.
 
-Timestamps below zero ask for ends: -1 the end, -2 the start, -3 the largest timestamp, -4 the start of
+Timestamps below zero stand for ends: -1 the end, -2 the start, -3 the largest timestamp, -4 the start of
 what is local, -5 the end of what is tiered, -6 what is not yet tiered.
 
 Versions: 1 one offset with its timestamp (KIP-79); 2 isolation level (KIP-98); 3 throttling is the

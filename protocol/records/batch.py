@@ -250,7 +250,7 @@ def patch_whole(batch: bytearray, base_offset: int, leader_epoch: int) -> None:
 def set_log_append_time(batch: bytearray | memoryview, timestamp_ms: int, pos: int = 0) -> int:
     """Stamp the batch with the broker's time and checksum it anew; returns the new CRC-32C.
 
-    The flag in the attributes tells readers to use the batch's max timestamp for every record.
+    By the flag in the attributes readers use the batch's max timestamp for every record.
     """
     header = read_header(batch, pos)
     _INT16.pack_into(batch, pos + _ATTRIBUTES_AT, header.attributes | LOG_APPEND_TIME_FLAG)

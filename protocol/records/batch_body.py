@@ -1,4 +1,4 @@
-"""The records of one batch, decompressed at most once, whoever asks for them.
+"""The records of one batch, decompressed at most once for all callers.
 
 Does not: keep a batch that was found to be too large.
 """

@@ -4,7 +4,7 @@ Owns: the key and value of a control record. A marker is a batch of one record w
 transactional flag; clients may read it and never write it.
 
 Does not: know the other control records of Kafka's own metadata log (leader change, snapshot header and
-footer, KRaft version, voters); `parse` says `OTHER` for them.
+footer, KRaft version, voters); `parse` returns `OTHER` for them.
 
 Source: Kafka's ControlRecordType and EndTransactionMarker; KIP-98.
 """

@@ -29,7 +29,7 @@ class ZstdBounds(NamedTuple):
     max_output_bytes: int
     """No decoder can produce more than this."""
     window_bytes: int
-    """The largest window a frame asks its decoder to keep."""
+    """The largest window that a frame requires of its decoder."""
 
 
 class _FrameHeader(NamedTuple):

@@ -1,8 +1,8 @@
 """`python -m lockstep.demo.bank`: reads the command line; interactive, or automatic with `--seconds`.
 
-At the end the books are read from the beginning of the topic, and the last line says what they hold. Exit
+At the end the books are read from the beginning of the topic, and the last line has their content. Exit
 status: 0 done, 1 that audit found something, nothing was transferred, or it could not continue (one line on
-standard error says why), 2 wrong usage, 130 stopped by Ctrl-C.
+standard error has the reason), 2 wrong usage, 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def parser() -> argparse.ArgumentParser:
     """The whole command line."""
     root = argparse.ArgumentParser(
         prog="python -m lockstep.demo.bank",
-        description="A bank whose only books are a topic. Interactive, unless told otherwise.",
+        description="A bank whose only books are a topic. Interactive by default.",
     )
     root.add_argument(
         "-b",

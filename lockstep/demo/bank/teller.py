@@ -1,7 +1,7 @@
 """A process that transfers at random: `python -m lockstep.demo.bank.teller BOOTSTRAP TOPIC SEED ACCOUNT...`.
 
-It continues until its standard input ends, so it does not outlive its parent. Its first line says that
-it begins (`READY`), its last one what it knows of its transfers (`TransferOutcomes`).
+It continues until its standard input ends, so it does not outlive its parent. Its first line (`READY`)
+reports its start, its last one the outcomes of its transfers (`TransferOutcomes`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class TransferOutcomes(NamedTuple):
         """Raises ValueError."""
         pairs = [word.partition("=") for word in line.split()]
         if [name for name, _, _ in pairs] != list(cls._fields):
-            raise ValueError(f"not what a teller tells: {line!r}")
+            raise ValueError(f"not a teller's outcomes: {line!r}")
         return cls(*(int(value) for _, _, value in pairs))
 
     def plus(self, other: TransferOutcomes) -> TransferOutcomes:

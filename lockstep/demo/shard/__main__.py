@@ -1,7 +1,7 @@
 """`python -m lockstep.demo.shard`: a shard that listens for a player until it is stopped, or an audit of one.
 
 Exit status: 0 done (also by Ctrl-C or SIGTERM), 1 an audit found something, or it could not be done (one line
-on standard error says why), 2 wrong usage.
+on standard error has the reason), 2 wrong usage.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--transport", choices=("grpc", "raw"), default="grpc", help="(default: grpc)")
     root.add_argument(
-        "--audit", action="store_true", help="read what was applied, say what is wrong, and end"
+        "--audit", action="store_true", help="read what was applied, report what is wrong, and end"
     )
     return root
 

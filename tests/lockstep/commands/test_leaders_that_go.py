@@ -17,7 +17,7 @@ from tests.broker.conftest import StartCluster, start_cluster
 __all__ = ["start_cluster"]
 
 PATIENCE_S = 60.0
-ADVICE = "a majority of the nodes may be missing (`lockstep cluster status` tells)"
+ADVICE = "a majority of the nodes may be missing (`lockstep cluster status` shows)"
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(__file__).resolve().parents[3])}
 
 

@@ -352,7 +352,7 @@ def _done(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_damaged_records_are_given_up_at_an_operators_word(directory: Path) -> None:
-    """Status names them and ends with 1, consumers get an error; then they are passed over."""
+    """Status names them and ends with 1, consumers get an error; then they are skipped."""
     path = min((directory / "groups" / "1").glob("*.segment"))
     data = bytearray(path.read_bytes())
     place = data.index(b"some text " * 10, len(data) // 2) + 3
@@ -369,7 +369,7 @@ def test_damaged_records_are_given_up_at_an_operators_word(directory: Path) -> N
         status = _done("cluster", "status", "-b", address)
         assert status.returncode == 1 and "`lockstep log skip-damage orders-0`" in status.stdout
         skipped = _done("log", "skip-damage", "orders-0", "-b", address)
-        assert skipped.returncode == 0 and "are passed over" in skipped.stdout, (
+        assert skipped.returncode == 0 and "are skipped" in skipped.stdout, (
             skipped.stdout + skipped.stderr
         )
         assert _done("cluster", "status", "-b", address).returncode == 0
@@ -390,10 +390,10 @@ def test_skipping_ends_with_1_where_a_node_with_a_copy_did_not_answer(
 
     monkeypatch.setattr("lockstep.cluster._send_command", ask)
     done = command("log", "skip-damage", "orders-0")
-    assert "orders-0: offsets 5 to 7 are passed over (node 1" in done.out
+    assert "orders-0: offsets 5 to 7 are skipped (node 1" in done.out
     assert done.status == (1 if silent else 0)
     expected = (
-        "no answer from node 3 (no link to node 3): the copy there may still be damaged; run this again"
+        "no response from node 3 (no link to node 3): the copy there may still be damaged; run this again"
     )
     assert (expected in done.err) == bool(silent)
     document = command("log", "skip-damage", "orders-0", "--json")
