@@ -131,7 +131,7 @@ class Client(ClusterConnections):
         Waits a few seconds for leaders. BrokerError.
         """
 
-        async def ask() -> TopicMetadata:
+        async def attempt() -> TopicMetadata:
             answer = await self._metadata([MetadataRequestTopic(name=name)], create=create)
             topic = only(topics_of(answer, _TOPIC_REASONS), f"topic {name}")
             for partition in topic.partitions:
@@ -140,7 +140,7 @@ class Client(ClusterConnections):
             return topic
 
         waits_for = NEW_TOPIC_ERRORS if create else LEADERSHIP_ERRORS
-        return await self.retry_while(ask, waits_for)
+        return await self.retry_while(attempt, waits_for)
 
     async def create_topic(
         self, name: str, *, partitions: int = -1, replication: int = -1, configs: dict[str, str] | None = None
@@ -308,7 +308,7 @@ class Client(ClusterConnections):
         for index in offsets:
             by_leader.setdefault(topic.leader_of(index), []).append(index)
 
-        async def ask(indexes: list[int]) -> list[FetchedPartition]:
+        async def attempt(indexes: list[int]) -> list[FetchedPartition]:
             connection = await self.leader_of(topic, indexes[0])
             uses_ids = connection.version_of(FetchRequest) >= 13
             request = FetchRequest(
@@ -339,8 +339,8 @@ class Client(ClusterConnections):
 
         if len(by_leader) == 1:  # without a task of its own, which would answer some turns of the loop later
             (indexes,) = by_leader.values()
-            return await ask(indexes)
-        return await _all_of([ask(indexes) for indexes in by_leader.values()])
+            return await attempt(indexes)
+        return await _all_of([attempt(indexes) for indexes in by_leader.values()])
 
     async def offsets(
         self, topic: TopicMetadata, partitions: Iterable[int], timestamp: int, *, committed: bool = False

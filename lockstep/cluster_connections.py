@@ -96,13 +96,13 @@ class ClusterConnections:
     async def coordinator(self, group: str) -> BrokerConnection:
         """The broker that looks after a consumer group; waits a few seconds for one. BrokerError."""
 
-        async def ask() -> BrokerConnection:
+        async def attempt() -> BrokerConnection:
             version = (await self._any()).version_of(FindCoordinatorRequest)
             request = coordinator_request(group, GROUP, version)
             answer = await self._call_any(request, FindCoordinatorResponse)
             return await self._node(self._view.coordinator_of(answer, f"group {group}", NO_LEADER))
 
-        return await self.retry_while(ask, (ErrorCode.COORDINATOR_NOT_AVAILABLE,))
+        return await self.retry_while(attempt, (ErrorCode.COORDINATOR_NOT_AVAILABLE,))
 
     async def _any(self) -> BrokerConnection:
         if self._first is not None and self._first.is_open:
@@ -184,13 +184,13 @@ class ClusterConnections:
     async def _controller(self) -> BrokerConnection:
         """The controller; waits a few seconds for one. BrokerError, ConnectionFailed."""
 
-        async def ask() -> BrokerConnection:
+        async def attempt() -> BrokerConnection:
             await self._metadata([], create=False)
             if self._view.controller_id < 0:
                 raise no_leader(ErrorCode.NOT_CONTROLLER, self.bootstrap)
             return await self._node(self._view.controller_id)
 
-        return await self.retry_while(ask, (ErrorCode.NOT_CONTROLLER,))
+        return await self.retry_while(attempt, (ErrorCode.NOT_CONTROLLER,))
 
     async def leader_of(self, topic: TopicMetadata, index: int) -> BrokerConnection:
         """The leader of a partition, as the topic was when it was looked up. Raises ClientError."""
@@ -202,15 +202,15 @@ class ClusterConnections:
         self._view.update(answer)
         return answer
 
-    async def retry_while(self, ask: Callable[[], Awaitable[T]], waits_for: Container[int] = ()) -> T:
-        """Calls `ask` repeatedly for a few seconds: while it is rejected with one of `waits_for`, or while
-        the metadata still names a broker that has gone; not where no broker has ever responded."""
+    async def retry_while(self, attempt: Callable[[], Awaitable[T]], waits_for: Container[int] = ()) -> T:
+        """Calls `attempt` repeatedly for a few seconds: while it is rejected with one of `waits_for`, or
+        while the metadata still names a broker that has gone; not where no broker has ever responded."""
         now = asyncio.get_running_loop().time()
         tries = RetryPolicy(now + min(self.timeout_s, _SETTLE_S))
         policy_of_gone = RetryPolicy(now + min(self.timeout_s, _GONE_TIMEOUT_S))
         while True:
             try:
-                return await ask()
+                return await attempt()
             except BrokerError as error:
                 if error.code not in waits_for or not await tries.again():
                     raise

@@ -33,7 +33,7 @@ class FollowedTopic:
     Args:
         client: a client of its own where a read may wait long, since a connection has its responses in order.
         deleted_after_s: brokers must report for so long that there is no such topic, before it counts as
-        deleted: a broker that has just started may not know it yet.
+            deleted: a broker that has just started may not know it yet.
     """
 
     __slots__ = ("_deleted_after_s", "_silent_since", "_unknown_since", "_why_silent", "client", "topic")
@@ -92,7 +92,7 @@ class FollowedTopic:
         if now - self._unknown_since >= self._deleted_after_s:
             raise TopicDeleted(f"topic {self.topic.name} was deleted meanwhile")
 
-    async def retry_while(self, ask: Callable[[], Awaitable[T]], timeout_s: float = float("inf")) -> T:
+    async def retry_while(self, attempt: Callable[[], Awaitable[T]], timeout_s: float = float("inf")) -> T:
         """The answer to a question: it is repeated until there is one, or until `timeout_s` is over.
 
         Raises TopicDeleted, ClientError for good, and the last error at the timeout.
@@ -102,7 +102,7 @@ class FollowedTopic:
         try:
             while True:
                 try:
-                    return await ask()
+                    return await attempt()
                 except (BrokerError, ConnectionFailed) as error:
                     if isinstance(error, BrokerError) and error.code not in RETRIABLE_ERRORS:
                         raise
@@ -123,7 +123,7 @@ class FollowedTopic:
         Raises TopicDeleted; BrokerError: OFFSET_OUT_OF_RANGE, and what else does not pass.
         """
 
-        async def ask() -> FetchedPartition:
+        async def attempt() -> FetchedPartition:
             (found,) = await self.client.fetch(
                 self.topic,
                 {partition: position},
@@ -134,14 +134,14 @@ class FollowedTopic:
             )
             return found
 
-        return await self.retry_while(ask)
+        return await self.retry_while(attempt)
 
     async def offset(self, partition: int, timestamp: int = LATEST) -> int:
         """Same as `Client.offsets` with `committed`. Raises TopicDeleted, and BrokerError for what does not
         pass."""
 
-        async def ask() -> int:
+        async def attempt() -> int:
             found = await self.client.offsets(self.topic, [partition], timestamp, committed=True)
             return found[partition]
 
-        return await self.retry_while(ask)
+        return await self.retry_while(attempt)

@@ -100,12 +100,12 @@ class ConsumerMember:
 
     # --- within -------------------------------------------------------------------------------------------
 
-    async def _with_coordinator(self, ask: Callable[[], Awaitable[T]]) -> T:
-        return await self._client.retry_while(ask, LEADERSHIP_ERRORS)
+    async def _with_coordinator(self, attempt: Callable[[], Awaitable[T]]) -> T:
+        return await self._client.retry_while(attempt, LEADERSHIP_ERRORS)
 
-    async def _is_accepted(self, ask: Callable[[], Awaitable[None]]) -> bool:
+    async def _is_accepted(self, attempt: Callable[[], Awaitable[None]]) -> bool:
         try:
-            await self._with_coordinator(ask)
+            await self._with_coordinator(attempt)
         except BrokerError as error:
             if error.code not in REJOIN_ERRORS:
                 raise

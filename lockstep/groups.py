@@ -77,7 +77,7 @@ class Group:
 async def list_groups(client: Client) -> list[GroupSummary]:
     """Every group of every broker, by name; waits a few seconds where a node has just gone."""
 
-    async def ask() -> list[GroupSummary]:
+    async def attempt() -> list[GroupSummary]:
         found = {}
         for connection in await client.brokers():
             answer = await connection.call(ListGroupsRequest(), ListGroupsResponse)
@@ -88,7 +88,7 @@ async def list_groups(client: Client) -> list[GroupSummary]:
                 found[each.group_id] = GroupSummary(each.group_id, each.protocol_type, each.group_state)
         return [found[name] for name in sorted(found)]
 
-    return await client.retry_while(ask, LEADERSHIP_ERRORS)
+    return await client.retry_while(attempt, LEADERSHIP_ERRORS)
 
 
 async def describe_group(client: Client, group: str) -> Group:

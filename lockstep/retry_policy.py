@@ -1,6 +1,6 @@
 """Pauses between retries, and the time after which the broker of the metadata is suspected.
 
-Owns: `RetryPolicy`, which waits in an event loop as a `RetrySchedule` says. Does not: know the operation, or
+Owns: `RetryPolicy`, which waits in an event loop by a `RetrySchedule`. Does not: know the operation, or
 whether it may be repeated.
 """
 
@@ -23,7 +23,7 @@ class RetryPolicy:
 
     Args:
         client: its metadata broker is suspected once tries have failed for `silent_s`: a broker that is
-        partitioned from the others goes on responding that there is no leader.
+            partitioned from the others goes on responding that there is no leader.
     """
 
     __slots__ = ("_client", "_schedule", "_silent_s")

@@ -1,4 +1,4 @@
-"""The view that a client has of its cluster, and when it may ask again; without a socket and without a clock.
+"""A client's view of its cluster, and the schedule of its retries; without a socket and without a clock.
 
 Owns: the addresses of the brokers and the order in which they are tried, the topics of Metadata responses and
 their leaders, the errors that pass, the pauses between tries. The clients of an event loop and the blocking
@@ -180,8 +180,8 @@ class RetrySchedule:
     """The pauses between tries that begin at `now`, until a deadline of the same clock.
 
     Args:
-        stale_s: tries that have failed for so long make the broker suspect that is asked for metadata: one
-            that is cut off from the others goes on answering that nobody leads.
+        stale_s: tries that have failed for so long make the metadata broker suspected: one that is
+            partitioned from the others goes on responding that there is no leader.
     """
 
     __slots__ = ("_count", "_deadline", "_failing_since", "_stale_s")

@@ -44,13 +44,13 @@ class ReadIndex:
         raft, now_ms = replica.raft, replica.now_ms()
         leads = replica.is_serving and not replica.stopped
         contact_ms, has_lease = raft.contact_ms(now_ms), raft.has_lease(now_ms)
-        asked, self._pending = self._pending, []
-        for each in asked:
-            term, asked_ms, answer = each
+        pending, self._pending = self._pending, []
+        for each in pending:
+            term, requested_ms, result = each
             still_leads = leads and term == raft.term
-            if still_leads and not has_lease and contact_ms <= asked_ms:
+            if still_leads and not has_lease and contact_ms <= requested_ms:
                 self._pending.append(each)
-            elif not answer.done():
-                answer.set_result(still_leads)
+            elif not result.done():
+                result.set_result(still_leads)
         if self._pending:
             self._loop.call_later(POLL_SECONDS, self._look)

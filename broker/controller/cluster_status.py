@@ -84,7 +84,7 @@ class ClusterStatus:
         self._quorum = quorum
 
     async def document(self, client: ClientContext) -> Document:
-        """The whole cluster; answered by any node, also where there is no controller."""
+        """Returns the status of the whole cluster; any node serves it, also without a controller."""
         image, nodes, here = self._cluster.image, self._nodes, self._nodes.node_id
         placement = image.placement or {group_id: (here,) for group_id in self._cluster.groups}
         reports = await self._reports.of_all(placement)
@@ -95,7 +95,7 @@ class ClusterStatus:
         ]
         known = {here, *image.nodes, *(node for placed in placement.values() for node in placed)}
         metadata, disks_full, builds = reports.get(METADATA_GROUP), nodes.disks_full(), nodes.builds()
-        told = [
+        node_documents = [
             {**self._node(client, each, metadata, disks_full.get(each)), "build": builds.get(each)}
             for each in sorted(known)
         ]
@@ -105,10 +105,10 @@ class ClusterStatus:
             "answered_by": here,
             "controller": nodes.live_leader_of(METADATA_GROUP),
             "healthy": in_order
-            and not any(each["disk_full"] for each in told)
+            and not any(each["disk_full"] for each in node_documents)
             and all(each["given_up"] for each in damage),
             "waits_for_majority": self._missing_majority(),
-            "nodes": told,
+            "nodes": node_documents,
             "groups": groups,
             "damage": damage,
             "damage_unknown": silent,

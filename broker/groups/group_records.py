@@ -71,15 +71,16 @@ def is_too_long(metadata: str | None, longest: int) -> bool:
     return (len(metadata) if metadata.isascii() else len(metadata.encode("utf-16-le")) // 2) > longest
 
 
-def are_too_large(group_id: str, count: int, said: Iterable[tuple[str, str | None]]) -> bool:
-    """Would so many offsets, with topic and metadata of each, come to more than one request may have?"""
-    return count > FEW_OFFSETS and commit_bytes(group_id, said) > MAX_COMMIT_BYTES
+def are_too_large(group_id: str, count: int, offsets: Iterable[tuple[str, str | None]]) -> bool:
+    """Returns whether so many offsets, with topic and metadata of each, are more than one request may
+    have."""
+    return count > FEW_OFFSETS and commit_bytes(group_id, offsets) > MAX_COMMIT_BYTES
 
 
-def commit_bytes(group_id: str, said: Iterable[tuple[str, str | None]]) -> int:
+def commit_bytes(group_id: str, offsets: Iterable[tuple[str, str | None]]) -> int:
     """Estimates the bytes of these offsets (topic and metadata of each) in the log."""
     each_bytes = len(group_id) + OFFSET_BYTES
-    return sum([each_bytes + len(name) + len(metadata or "") for name, metadata in said])
+    return sum([each_bytes + len(name) + len(metadata or "") for name, metadata in offsets])
 
 
 class UnknownGroupRecord(Exception):

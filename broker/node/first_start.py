@@ -28,7 +28,7 @@ class ClusterPart(Enum):
 def part_of(
     node_id: int,
     founders: Sequence[int],
-    told: Mapping[int, Status],
+    statuses: Mapping[int, Status],
     waited_seconds: float,
     data_groups: int = 0,
 ) -> ClusterPart | None:
@@ -38,7 +38,7 @@ def part_of(
     one's settings at its start, in order; `data_groups` how many log groups it would make: where others have
     made another number, what it would make would have voters that know nothing of it.
     """
-    known = [each for each in told.values() if each.joined and each.cluster_id is not None]
+    known = [each for each in statuses.values() if each.joined and each.cluster_id is not None]
     if known:
         newest = max(known, key=lambda each: (each.applied, METADATA_GROUP in each.leads))
         agreed = set(newest.voters) == set(founders[:MAX_METADATA_VOTERS])
@@ -47,18 +47,22 @@ def part_of(
         if not first_start or not agreed:
             return ClusterPart.STRANGER
         return (
-            ClusterPart.FOUNDER if _never_registered(node_id, newest, known, waited_seconds, told) else None
+            ClusterPart.FOUNDER
+            if _never_registered(node_id, newest, known, waited_seconds, statuses)
+            else None
         )
-    if any(each.joined and each.has_log for each in told.values()):
+    if any(each.joined and each.has_log for each in statuses.values()):
         return None
     if node_id not in founders:
         return None
-    heard = {node_id, *told}.intersection(founders)
-    if len(heard) == len(founders):
+    with_status = {node_id, *statuses}.intersection(founders)
+    if len(with_status) == len(founders):
         return ClusterPart.FOUNDER
     majority = len(founders) // 2 + 1
     return (
-        ClusterPart.FOUNDER if len(heard) >= majority and waited_seconds >= FOUNDING_TIMEOUT_SECONDS else None
+        ClusterPart.FOUNDER
+        if len(with_status) >= majority and waited_seconds >= FOUNDING_TIMEOUT_SECONDS
+        else None
     )
 
 
@@ -77,15 +81,15 @@ def _never_registered(
     newest: Status,
     known: Sequence[Status],
     waited_seconds: float,
-    told: Mapping[int, Status],
+    statuses: Mapping[int, Status],
 ) -> bool:
     """Returns whether no record of this node was committed for certain: a reporting node may be behind.
 
-    The controller is not. Without one, those that have not been heard must be too few to have committed the
-    record together with this node; and whoever was heard had the time to elect a controller.
+    The controller is not. Without one, the voters without a status must be too few to have committed the
+    record together with this node, and the others must have had the time to elect a controller.
     """
     if any(METADATA_GROUP in each.leads for each in known):
         return True
-    unheard = [each for each in newest.voters if each != node_id and each not in told]
+    without_status = [each for each in newest.voters if each != node_id and each not in statuses]
     majority = len(newest.voters) // 2 + 1
-    return len(unheard) < majority - 1 and waited_seconds >= FOUNDING_TIMEOUT_SECONDS
+    return len(without_status) < majority - 1 and waited_seconds >= FOUNDING_TIMEOUT_SECONDS

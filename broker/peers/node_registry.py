@@ -56,8 +56,8 @@ class NodeRegistry:
         """The last status of each other node."""
         self.on_notification: dict[Callable[[], None], None] = {}
         """Called after each status of another node."""
-        self._heard: dict[int, float] = {}
-        self._last_told: dict[int, float] = {}
+        self._last_contact: dict[int, float] = {}
+        self._last_status_time: dict[int, float] = {}
         self._began = monotonic()
         self._is_informed = False
         self.is_removed = False
@@ -73,7 +73,7 @@ class NodeRegistry:
     def on_status(self, node_id: int, status: Status) -> None:
         """Handles another node's status."""
         self.statuses[node_id] = status
-        self._heard[node_id] = self._last_told[node_id] = self._monotonic()
+        self._last_contact[node_id] = self._last_status_time[node_id] = self._monotonic()
         for group, term in status.leads.items():
             if term >= self._leaders.get(group, (-1, 0))[0]:
                 self._leaders[group] = term, node_id
@@ -86,20 +86,20 @@ class NodeRegistry:
 
     def cut_off(self, node_id: int) -> None:
         """The connection to a node is lost."""
-        if node_id in self._heard:
+        if node_id in self._last_contact:
             latest = self._monotonic() - ALIVE_SECONDS + CUT_OFF_SECONDS
-            self._heard[node_id] = min(self._heard[node_id], latest)
+            self._last_contact[node_id] = min(self._last_contact[node_id], latest)
 
     def on_process_stopped(self, node_id: int) -> None:
         """Its process has ended."""
-        self._heard.pop(node_id, None)
+        self._last_contact.pop(node_id, None)
 
     def is_alive(self, node_id: int) -> bool:
         """Returns whether a status of the node came lately; this node is alive until it was removed."""
         if node_id == self.node_id:
             return not self.is_removed
-        heard = self._heard.get(node_id)
-        return heard is not None and self._monotonic() - heard < ALIVE_SECONDS
+        last_contact = self._last_contact.get(node_id)
+        return last_contact is not None and self._monotonic() - last_contact < ALIVE_SECONDS
 
     def alive(self) -> frozenset[int]:
         """The recorded nodes that live, this one included."""
@@ -109,8 +109,8 @@ class NodeRegistry:
         """The recorded nodes that clients see: those that live, or did a moment ago. A node that has just
         started has no status yet and counts all of them."""
         since = self._monotonic() - LISTED_SECONDS
-        told = self._last_told
-        lately = {each for each in self._image.nodes if told.get(each, self._began) > since}
+        times = self._last_status_time
+        lately = {each for each in self._image.nodes if times.get(each, self._began) > since}
         return self.alive() | lately
 
     def client_view(self) -> tuple[object, ...]:
@@ -165,8 +165,8 @@ class NodeRegistry:
     @property
     def is_registered_for_peers(self) -> bool:
         """Returns whether a live node reports that this one is recorded."""
-        told = self.statuses.items()
-        return any(self.node_id in status.registered and self.is_alive(each) for each, status in told)
+        statuses = self.statuses.items()
+        return any(self.node_id in status.registered and self.is_alive(each) for each, status in statuses)
 
     # --- who has room ---------------------------------------------------------------------------------------
 
@@ -177,10 +177,10 @@ class NodeRegistry:
 
     def disks_full(self) -> dict[int, bool]:
         """Node -> whether its disk is full, of the nodes that report it."""
-        told = {
+        reported = {
             node: status.disk_full for node, status in self.statuses.items() if status.disk_full is not None
         }
-        return {**told, self.node_id: self.disk_full}
+        return {**reported, self.node_id: self.disk_full}
 
     # --- what runs ---------------------------------------------------------------------------------------
 

@@ -295,8 +295,8 @@ class TransactionCoordinator:
             _complete(result, (current.producer_id, current.producer_epoch))
             return
         after = complete(prepared, prepared.update_ms)
-        told = after.producer_id, after.producer_epoch
-        await self._end_all(transactional_id, prepared, lambda: _complete(result, told))
+        next_identity = after.producer_id, after.producer_epoch
+        await self._end_all(transactional_id, prepared, lambda: _complete(result, next_identity))
 
     async def _finish_found(self, transactional_id: str, result: PendingResult) -> None:
         prepared = self.state.get(transactional_id)

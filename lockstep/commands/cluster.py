@@ -118,12 +118,14 @@ def _transfer(options: argparse.Namespace) -> int:
     return _print_done(options, f"node {options.node} leads log group {options.group}")
 
 
-def _run(options: argparse.Namespace, ask: Callable[[Client], Awaitable[dict[str, Any]]]) -> dict[str, Any]:
+def _run(
+    options: argparse.Namespace, operation: Callable[[Client], Awaitable[dict[str, Any]]]
+) -> dict[str, Any]:
     import asyncio
 
     async def run() -> dict[str, Any]:
         async with client_of(options) as client:
-            return await ask(client)
+            return await operation(client)
 
     with report_client_errors():
         return asyncio.run(run())

@@ -230,7 +230,7 @@ async def _group_starts(
 
     client, topic = followed.client, followed.topic
 
-    async def ask() -> dict[int, int]:
+    async def attempt() -> dict[int, int]:
         first = await client.offsets(topic, partitions, EARLIEST)
         end = await client.offsets(topic, partitions, LATEST, committed=options.committed)
         committed = await committed_offsets(client, options.group)
@@ -241,7 +241,7 @@ async def _group_starts(
             for offset in [committed.get((topic.name, index), -1)]
         }
 
-    return await followed.retry_while(ask, options.timeout)
+    return await followed.retry_while(attempt, options.timeout)
 
 
 class _Reading:

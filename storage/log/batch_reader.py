@@ -68,7 +68,7 @@ class BatchPlace:
         return f"BatchPlace({self.base_offset}, max_timestamp={self.max_timestamp}, {self.length} bytes)"
 
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Answer")
 
 
 class _Replaced(Exception):
@@ -362,13 +362,13 @@ class LogReader:
         """The first batch with a record that new or newer. Segments without one are not looked into."""
         return self._retry_read(lambda: self._at_or_after(partition, timestamp_ms, start_offset, end_offset))
 
-    def _retry_read(self, ask: Callable[[], Answer]) -> Answer:
+    def _retry_read(self, read: Callable[[], Result]) -> Result:
         """A response from segments that were not replaced meanwhile."""
         while True:
             spans = self._table.spans
-            answer = ask()
+            result = read()
             if self._table.spans is spans:
-                return answer
+                return result
 
     def _at_or_after(
         self, partition: int, timestamp_ms: int, start_offset: int, end_offset: int

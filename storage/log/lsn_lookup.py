@@ -55,7 +55,7 @@ class LsnLookup:
             known_index: that of the frame, where the caller knows it.
         Raises FramesUnavailable where frames go away meanwhile, CorruptLog.
         """
-        wanted, asked = tuple(wanted), lsn
+        wanted, requested_lsn = tuple(wanted), lsn
         over_gap = False
         for segment in self._table:
             summary = segment.summary
@@ -67,7 +67,7 @@ class LsnLookup:
             if summary is not None and is_applied and all([summary.row(each) < 0 for each in wanted]):
                 lsn = segment.tail.next_lsn
                 continue
-            if known_index is not None and lsn == asked:
+            if known_index is not None and lsn == requested_lsn:
                 return FramePlace(known_index, lsn, False)
             last = upto_index if summary is None else min(segment.tail.index, upto_index)
             return FramePlace(self._bisect(segment.first_index, last, lsn), lsn, over_gap)

@@ -23,7 +23,7 @@ TRANSITIONS: dict[tuple[Role, Role], str] = {
     (Role.PRE_CANDIDATE, Role.CANDIDATE): "a majority would vote for us",
     (Role.PRE_CANDIDATE, Role.FOLLOWER): "a leader or a higher term was seen, or a majority would not",
     (Role.PRE_CANDIDATE, Role.PRE_CANDIDATE): "too few responded in time",
-    (Role.CANDIDATE, Role.PRE_CANDIDATE): "the vote was split: ask before standing in yet another term",
+    (Role.CANDIDATE, Role.PRE_CANDIDATE): "the vote was split: a pre-vote before yet another term",
     (Role.CANDIDATE, Role.LEADER): "a majority voted for us",
     (Role.CANDIDATE, Role.FOLLOWER): "a leader of this term or a higher term was seen, or a majority denied",
     (Role.LEADER, Role.FOLLOWER): "a higher term was seen, no majority responds, or it was removed",

@@ -369,9 +369,7 @@ def test_damaged_records_are_given_up_at_an_operators_word(directory: Path) -> N
         status = _done("cluster", "status", "-b", address)
         assert status.returncode == 1 and "`lockstep log skip-damage orders-0`" in status.stdout
         skipped = _done("log", "skip-damage", "orders-0", "-b", address)
-        assert skipped.returncode == 0 and "are skipped" in skipped.stdout, (
-            skipped.stdout + skipped.stderr
-        )
+        assert skipped.returncode == 0 and "are skipped" in skipped.stdout, skipped.stdout + skipped.stderr
         assert _done("cluster", "status", "-b", address).returncode == 0
         done = _done(*consume)
         assert done.returncode == 0 and len(failed.stdout) < len(done.stdout), done.stderr
