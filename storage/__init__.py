@@ -1,8 +1,8 @@
 """The replicated log: log groups, one Raft state machine and one shared data log each.
 
-A batch is bytes plus the few numbers that the directory needs. Three modules read some batches:
+A batch is bytes plus the few numbers that the directory needs. Three modules open some batches:
 `control_partition` its own, `aborted_transactions` the markers, `compaction_rules` what it compacts. This
-package knows nothing of Kafka requests, topics' names or clients. Who uses whom, from above:
+package knows nothing of Kafka requests, topics' names or clients. A module uses those below it:
 
 | file | owns |
 |---|---|
@@ -15,9 +15,9 @@ package knows nothing of Kafka requests, topics' names or clients. Who uses whom
 | `gap_reads` | reads over offsets that compaction removed together with their segment |
 | `read_ahead` | the next read of a sequential reader, done while its client is busy |
 | `aborted_transactions` | the open and the aborted transactions of a partition |
-| `replica`, `replica_listener` | the order of everything: hard state, log work, messages, flushes |
+| `replica`, `replica_listener` | drives the Raft core: hard state, log work, messages, flushes |
 | `applier`, `checkpointer`, `state_machines`, `control_partition` | from appended to committed; snapshots |
-| `group_recovery` | all of that at a start |
+| `group_recovery` | the recovery of a group at its start |
 | `threads` | work that waits for the disk, away from the loop |
 | `append_codec`, `segment_repair` | frames to and from other members |
 | `snapshot_transfer`, `snapshot_chunk`, `snapshot_install` | snapshots to and from other members |
@@ -27,7 +27,7 @@ package knows nothing of Kafka requests, topics' names or clients. Who uses whom
 | `flusher`, `idle_marker` | a flush on the loop or in a thread; the marker that it is done |
 | `compaction_pass`, `compaction_rules`, `compaction_progress` | a pass; the records it keeps; its progress |
 | `log_cleaner` | runs compaction passes, and the joining of small files |
-| `disk_full_release` | dead segments freed on a full disk, with checkpoints written above them |
+| `disk_full_release` | segments without live records deleted on a full disk, after checkpoints above them |
 | `segment_sealer` | seals the active segment, so that the cleaner reaches its records |
 | `raft/`, `log/` | the core; the disk. Neither knows the other |
 | `peers/` | messages between nodes, over TCP; used by brokers. Knows the messages of core and snapshots |

@@ -21,7 +21,7 @@ def node_of(member_id: int) -> int:
 
 
 def fresh_incarnation(clock_ms: int) -> int:
-    """Returns an incarnation that this node has not had before, as far as its clock is right."""
+    """Returns an incarnation that this node has not had before, provided that its clock is right."""
     return max(1, clock_ms // 1000 - 1_577_836_800)
 
 
@@ -37,12 +37,12 @@ class GroupOptions:
     """The members of a new group, the same on each of them; None: this node alone. Empty: it joins an
     existing group, whose leader adds it. Once there is a log, its own membership counts."""
     incarnation: int = 0
-    """For a new directory: the incarnation of this node."""
+    """The incarnation of this node in a new directory."""
     salvage: bool = False
     """Whether a log that is damaged above its checkpoint, or has lost its hard state, is opened without the
     damaged part, as another member; only where peers have the lost entries."""
     kept_entries: int = 1 << 20
-    """A follower that is at most so far behind is sent entries, as far as they are on the disk, instead of a
+    """A follower that is at most so many entries behind gets entries, if they are on the disk, instead of a
     snapshot; 8 bytes of memory each."""
     raft: RaftSettings = field(default_factory=RaftSettings)
     background: bool = True

@@ -203,7 +203,7 @@ class SegmentRepair:
             return
         if not self._log.rewritable(sequence):
             log_of_repairs.warning(
-                "log group %d: segment %d has rotted; two more checkpoints, then it can be repaired",
+                "log group %d: segment %d is corrupt; two more checkpoints, then it can be repaired",
                 self._log.group_id,
                 sequence,
             )
@@ -212,7 +212,7 @@ class SegmentRepair:
         (chain,) = chains
         if chain is None:
             return
-        log_of_repairs.warning("log group %d: segment %d has rotted", self._log.group_id, sequence)
+        log_of_repairs.warning("log group %d: segment %d is corrupt", self._log.group_id, sequence)
         self._repair = _Repair(sequence, first_index, last_index, chain)
         self._ended.clear()
         self._begun += 1

@@ -22,8 +22,8 @@ class ChunkPayload:
 
     Attributes:
         chain: the chain value before the first of its frames.
-        after: the last frame of the snapshot before this chunk, 0 for none: frames missing between it and
-        the chunk's first were freed at the sender.
+        after: the index of the snapshot's last frame before this chunk, 0 for none: frames missing between it
+        and the chunk's first one were freed at the sender.
     """
 
     kind: PayloadKind

@@ -1,4 +1,4 @@
-"""A classic consumer group: its members, what they have in common, its leader and generation.
+"""A classic consumer group: its members, their common protocols, its leader and generation.
 
 Owns: the table of states, membership (dynamic and static, KIP-345), pending member ids
 (KIP-394), the vote for a protocol, the pending JoinGroups and SyncGroups. Protocol types, metadata and
@@ -18,13 +18,14 @@ from lockstep.protocol.errors import ErrorCode
 
 MAX_GENERATION: Final = 2**31 - 1
 MEMBER_BYTES: Final = 3 << 10
-"""What a member without metadata is counted as: itself, its timer, and its place in the committed state."""
+"""The estimated memory of a member without metadata: itself, its timer, and its part of the committed
+state."""
 PENDING_BYTES: Final = 1 << 10
-"""What a pending member id is counted as, without its text."""
+"""The estimated memory of a pending member id, without its text."""
 GROUP_BYTES: Final = 1 << 10
-"""What a group without members is counted as, without its id."""
+"""The estimated memory of a group without members, without its id."""
 PROTOCOL_BYTES: Final = 160
-"""What a protocol takes besides its name and metadata, which may be empty."""
+"""The estimated memory of a protocol besides its name and metadata, which may be empty."""
 
 Protocols = tuple[tuple[str, bytes], ...]
 """Protocol name and the member's metadata for it, in the order of preference."""
@@ -47,13 +48,13 @@ TRANSITIONS: Final[Mapping[State, frozenset[State]]] = {
     State.STABLE: frozenset({State.PREPARING_REBALANCE, State.DEAD}),
     State.DEAD: frozenset(),
 }
-"""Where each state may lead. Empty: no members. PreparingRebalance: members join. CompletingRebalance: the
-leader's assignment is awaited and committed. Stable: every member has its assignment. Dead: moved away or
-deleted."""
+"""The states that may follow each state. Empty: no members. PreparingRebalance: members join.
+CompletingRebalance: the leader's assignment is awaited and committed. Stable: every member has its
+assignment. Dead: moved to another coordinator, or deleted."""
 
 
 class InvalidTransition(Exception):
-    """The table of states does not allow it: a mistake of ours."""
+    """The table of states does not allow it: a bug of this broker."""
 
 
 class Waiter(Protocol):
@@ -99,7 +100,7 @@ class Member:
         self.protocols = protocols
         self.assignment = assignment
         self.is_new = False
-        """No join has completed for it yet: it cannot have sent a heartbeat."""
+        """True until its first join has completed: it cannot have sent a heartbeat yet."""
         self.join_waiter: Waiter | None = None
         self.sync_waiter: Waiter | None = None
 
@@ -124,7 +125,7 @@ class Member:
 
 
 class ClassicGroup:
-    """One group. Methods raise InvalidTransition or KeyError only for mistakes of ours."""
+    """One group. Methods raise InvalidTransition or KeyError only for bugs of this broker."""
 
     __slots__ = (
         "_supported",
@@ -166,7 +167,7 @@ class ClassicGroup:
         self.assignment_bytes = 0
         """Memory of the newest assignments."""
         self._supported: dict[str, int] = {}
-        """Protocol name -> members that know it."""
+        """Protocol name -> the number of members that support it."""
 
     @classmethod
     def restore(cls, group_id: str, metadata: GroupMetadata) -> ClassicGroup:
@@ -194,7 +195,7 @@ class ClassicGroup:
             group.leader = metadata.leader
         return group
 
-    def committable(self, assignments: Mapping[str, bytes]) -> GroupMetadata:
+    def to_record(self, assignments: Mapping[str, bytes]) -> GroupMetadata:
         """Returns the record of this generation, with these assignments."""
         protocol = self.protocol
         return GroupMetadata(
@@ -221,7 +222,7 @@ class ClassicGroup:
     # --- states -------------------------------------------------------------------------------------------
 
     def transition(self, state: State, time_ms: int) -> None:
-        """Change the state. Raises InvalidTransition."""
+        """Changes the state. Raises InvalidTransition."""
         if state not in TRANSITIONS[self.state]:
             raise InvalidTransition(f"group {self.group_id}: {self.state.value} to {state.value}")
         self.state = state
@@ -229,11 +230,12 @@ class ClassicGroup:
 
     @property
     def can_rebalance(self) -> bool:
-        """Is there a way from here to PreparingRebalance?"""
+        """Returns whether PreparingRebalance may follow the present state."""
         return State.PREPARING_REBALANCE in TRANSITIONS[self.state]
 
     def next_generation(self, time_ms: int) -> None:
-        """Everybody who will has joined: choose the protocol, or be Empty."""
+        """Ends the join: chooses the protocol and begins the next generation; without members the group
+        becomes Empty."""
         self.generation = self.generation + 1 if self.generation < MAX_GENERATION else 1
         self.pending_sync.clear()
         if self.members:
@@ -247,7 +249,7 @@ class ClassicGroup:
     # --- members ------------------------------------------------------------------------------------------
 
     def add_pending_member(self, member_id: str) -> None:
-        """A new member is to join again with this id."""
+        """Adds an id with which a new member has to join again."""
         self.pending.add(member_id)
         self.name_bytes += text_bytes(member_id)
 
@@ -257,7 +259,7 @@ class ClassicGroup:
             self.name_bytes -= text_bytes(member_id)
 
     def add(self, member: Member, protocol_type: str) -> None:
-        """Take in a member whose protocols the group `supports`."""
+        """Adds a member whose protocols the group `supports`."""
         if member.member_id in self.members:
             raise KeyError(member.member_id)
         if member.instance_id is not None:
@@ -276,7 +278,7 @@ class ClassicGroup:
     def update(
         self, member: Member, protocols: Protocols, session_timeout_ms: int, rebalance_timeout_ms: int
     ) -> None:
-        """A member joins again, perhaps with other metadata."""
+        """Updates a member that joins again, perhaps with other metadata."""
         self._count(member, -1)
         member.protocols = protocols
         member.session_timeout_ms = session_timeout_ms
@@ -284,7 +286,7 @@ class ClassicGroup:
         self._count(member, 1)
 
     def remove(self, member_id: str) -> Member | None:
-        """Let a member go, or an id that was not used. The waiters of a member are the caller's to answer."""
+        """Removes a member, or a pending member id. The caller completes the member's pending responses."""
         self._mark_used(member_id)
         self.pending_sync.discard(member_id)
         member = self.members.pop(member_id, None)
@@ -301,7 +303,7 @@ class ClassicGroup:
         return member
 
     def rename(self, member: Member, member_id: str) -> None:
-        """Give a static member another id; it keeps its part and, if it leads, the lead."""
+        """Gives a static member another id; it keeps its assignment and, as the leader, its leadership."""
         old = member.member_id
         del self.members[old]
         self.members[member_id] = member
@@ -316,15 +318,15 @@ class ClassicGroup:
             self.pending_sync.remove(old)
             self.pending_sync.add(member_id)
 
-    def replaced_by(self, member_id: str, instance_id: str | None) -> Member | None:
-        """The member whose place a join takes: its own, or a static member's that has come back without its
-        id. None where it is a further member."""
+    def find_replaced(self, member_id: str, instance_id: str | None) -> Member | None:
+        """Returns the member that a join replaces: the same member, or a static one that has returned without
+        its id. None for a further member."""
         if not member_id and instance_id is not None:
             member_id = self.static_ids.get(instance_id, "")
         return self.members.get(member_id)
 
     def validate(self, member_id: str, instance_id: str | None) -> ErrorCode:
-        """May a request speak for this member?"""
+        """Validates a request's member id and instance id. Returns NONE or the error."""
         if instance_id is not None:
             owner = self.static_ids.get(instance_id)
             if owner is None:
@@ -334,7 +336,8 @@ class ClassicGroup:
         return ErrorCode.NONE if member_id in self.members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def elect_joined_leader(self) -> bool:
-        """Give the lead to a member that has joined, unless the leader has. False: nobody has."""
+        """Makes a joined member the leader, unless the present leader has joined. Returns False if no member
+        has."""
         if self.leader is None:
             return False
         if self.members[self.leader].join_waiter is None:
@@ -345,14 +348,14 @@ class ClassicGroup:
         return True
 
     def not_rejoined(self) -> Iterator[Member]:
-        """Dynamic members that do not wait for the end of the join."""
+        """Yields the dynamic members that have not rejoined."""
         return (
             each for each in self.members.values() if each.join_waiter is None and each.instance_id is None
         )
 
     @property
     def all_joined(self) -> bool:
-        """Does everybody wait, and is no handed out id expected back?"""
+        """Returns whether all members have joined, and no member id is pending."""
         return len(self.members) == self.awaiting_join and not self.pending
 
     @property
@@ -362,15 +365,15 @@ class ClassicGroup:
 
     @property
     def memory_bytes(self) -> int:
-        """About how much memory it takes."""
+        """The estimated memory of the group."""
         counted = MEMBER_BYTES * len(self.members) + PENDING_BYTES * len(self.pending)
         counted += group_bytes(self.group_id)
         return counted + self.protocol_bytes + self.name_bytes + self.assignment_bytes
 
-    # --- who waits ----------------------------------------------------------------------------------------
+    # --- pending responses --------------------------------------------------------------------------------
 
     def await_join(self, member: Member, waiter: Waiter) -> Waiter | None:
-        """The member waits for the end of the join; the waiter it had before."""
+        """Makes the member wait for the end of the join; returns its earlier pending response."""
         before, member.join_waiter = member.join_waiter, waiter
         if before is None:
             self.awaiting_join += 1
@@ -386,8 +389,8 @@ class ClassicGroup:
     # --- protocols ----------------------------------------------------------------------------------------
 
     def supports(self, protocol_type: str, protocols: Protocols, replaced: Member | None = None) -> bool:
-        """Could a member with these join? It must share a protocol with all that are there, other than the
-        member that it replaces."""
+        """Returns whether a member with these protocols could join: it must share one with all members other
+        than the one that it replaces."""
         if self.state is State.EMPTY:
             return bool(protocol_type and protocols)
         if protocol_type != self.protocol_type:
@@ -397,12 +400,13 @@ class ClassicGroup:
         return any(self._supported.get(name, 0) - (name in own) == others for name, _ in protocols)
 
     def select_protocol(self) -> str:
-        """Each member votes for the first it lists of those that all know. A tie goes to the older vote."""
-        everybody = len(self.members)
+        """Returns the protocol with the most votes: each member votes for the first in its list that all
+        support. A tie goes to the older vote."""
+        member_count = len(self.members)
         votes: dict[str, int] = {}
         for member in self.members.values():
             for name, _ in member.protocols:
-                if self._supported[name] == everybody:
+                if self._supported[name] == member_count:
                     votes[name] = votes.get(name, 0) + 1
                     break
         return max(votes, key=votes.__getitem__)
@@ -439,7 +443,7 @@ def text_bytes(text: str) -> int:
 
 
 def protocols_of(offered: Iterable[tuple[str, bytes]]) -> Protocols:
-    """Protocols as a member lists them; of one named twice, the first."""
+    """Returns protocols in a member's order; of one named twice, the first."""
     first: dict[str, bytes] = {}
     for name, metadata in offered:
         first.setdefault(name, metadata)

@@ -265,7 +265,7 @@ class GroupCoordinator:
             member = None
             offered_bytes += group_bytes(request.group_id)
         else:
-            member = rebalancer.group.replaced_by(request.member_id, request.group_instance_id)
+            member = rebalancer.group.find_replaced(request.member_id, request.group_instance_id)
         if member is None:
             return memory_bytes + offered_bytes <= max_bytes
         added_bytes = offered_bytes - member.protocol_bytes

@@ -34,12 +34,12 @@ log = logging.getLogger("lockstep.groups")
 MEMBER_ID_REQUIRED_MIN_VERSION: Final = 4
 SKIP_ASSIGNMENT_MIN_VERSION: Final = 9
 NAME_CHARACTERS: Final = 8_000
-"""Of a client's name at the beginning of a member id: an id must fit a string of the wire."""
+"""The longest client name at the beginning of a member id: an id must fit a string of the wire."""
 
 
 @dataclass(slots=True)
 class JoinRequest:
-    """One JoinGroup, its bytes copied, with its pending response."""
+    """One JoinGroup request, its bytes copied, with its pending response."""
 
     member_id: str
     instance_id: str | None
@@ -63,7 +63,7 @@ def join(
 ) -> None:
     """Handles one JoinGroup."""
     group, response, member_id = rebalancer.group, request.response, request.member_id
-    replaced = group.replaced_by(member_id, request.instance_id)
+    replaced = group.find_replaced(member_id, request.instance_id)
     returning = None if member_id else replaced
     if not _has_room(group, request, replaced, limits):
         if rebalancer.drop(member_id if replaced is None else replaced.member_id):
@@ -88,8 +88,7 @@ def join(
 
 
 def _has_room(group: ClassicGroup, request: JoinRequest, member: Member | None, limits: GroupLimits) -> bool:
-    """Returns whether the group has room for the request client: in place of `member`, or as a further
-    one."""
+    """Returns whether the group has room for the client: in place of `member`, or as a further one."""
     if member is None and request.member_id and request.instance_id is not None:
         return True  # a static member id that is fenced or unknown: that error comes before the group's size
     added_bytes = bytes_of(request.protocols)
@@ -99,8 +98,8 @@ def _has_room(group: ClassicGroup, request: JoinRequest, member: Member | None, 
             return False
     if group.state is State.PREPARING_REBALANCE:
         # Members that await the join count: the last to rejoin are rejected by a group that became too large.
-        waits = member is not None and member.join_waiter is not None
-        return waits or group.awaiting_join < limits.max_size
+        is_waiting = member is not None and member.join_waiter is not None
+        return is_waiting or group.awaiting_join < limits.max_size
     if group.state is State.EMPTY:
         return True
     return member is not None or len(group.members) < limits.max_size
@@ -144,9 +143,9 @@ def _update(rebalancer: GroupRebalancer, request: JoinRequest, member: Member) -
 def _join_again(rebalancer: GroupRebalancer, request: JoinRequest, member: Member) -> None:
     group = rebalancer.group
     unchanged = member.protocols == request.protocols
-    leads = group.leader == member.member_id
+    is_leader = group.leader == member.member_id
     if (group.state is State.COMPLETING_REBALANCE and unchanged) or (
-        group.state is State.STABLE and unchanged and not leads
+        group.state is State.STABLE and unchanged and not is_leader
     ):
         # Its response was lost, or it has nothing new to report: the present generation. A leader of a Stable
         # group joins again because something else changed, partitions for one.
@@ -178,7 +177,7 @@ def _replace(
     rebalancer.refresh_session(member_id, request.session_timeout_ms)
     _update(rebalancer, request, member)
     if group.state is State.COMPLETING_REBALANCE:
-        # The leader may have received the old id already: its assignment would lack the new one.
+        # The leader may have received the old id already: the new one would be missing in its assignment.
         rebalancer.prepare_rebalance()
         return
     if group.state is not State.STABLE:
@@ -193,7 +192,7 @@ def _replace(
     def written(error: ErrorCode) -> None:
         current = group.members.get(member_id)
         if current is not member or group.state is not State.STABLE or group.generation != generation:
-            return  # fenced, removed, or answered by the rebalance that runs or ran
+            return  # fenced, removed, or responded to by a rebalance meanwhile
         if error is not ErrorCode.NONE:
             log.warning(
                 "group %s: static member %s was not written: %s",
@@ -225,7 +224,8 @@ def _subscribed_topics(group: ClassicGroup, member: Member) -> set[str] | None:
 def _returning_response(
     rebalancer: GroupRebalancer, member: Member, api_version: int, old_leader: str | None
 ) -> JoinGroupResponse:
-    """The present generation. Before version 9 a leader receives the old leader's id, so that it follows."""
+    """Returns the present generation. Before version 9 a leader receives the old leader's id, so that it acts
+    as a follower."""
     response = rebalancer.generation_response(member)
     if api_version >= SKIP_ASSIGNMENT_MIN_VERSION:
         response.skip_assignment = bool(response.members)

@@ -355,7 +355,7 @@ class GroupRebalancer:
     def _write(self, assignments: Mapping[str, bytes], then: Callable[[ErrorCode], None]) -> None:
         """Write the present generation; `then` is called with the outcome of the commit."""
         group, context = self.group, self._context
-        key, value = group_record(group.group_id, group.committable(assignments))
+        key, value = group_record(group.group_id, group.to_record(assignments))
         self.writes += 1
 
         def done(error: ErrorCode) -> None:

@@ -120,10 +120,10 @@ class Scrubber:
         last, data_log = self._suspect_groups.get(group_id), self._cluster.groups[group_id].log
         if last is not None and now < last.due:
             return False
-        if not data_log.rot_met:
+        if not data_log.corruption_found:
             self._suspect_groups.pop(group_id, None)
             return False
-        data_log.rot_met = False
+        data_log.corruption_found = False
         self._suspect_groups[group_id] = _retry_after(now, last)
         return True
 

@@ -11,7 +11,7 @@ import time
 
 from lockstep.broker.metadata.metadata_cache import TopicPartition
 from lockstep.protocol.errors import ErrorCode
-from lockstep.storage.log.file_system import is_rot
+from lockstep.storage.log.file_system import is_corruption
 from lockstep.storage.rate_limited_log import RateLimitedLog
 
 NO_EPOCH = -1
@@ -28,7 +28,7 @@ def log_read_failure(partition: TopicPartition, text: str) -> None:
 def read_error(error: Exception) -> ErrorCode:
     """The error of a failed read: CORRUPT_MESSAGE for damage, which clients report to their users, and
     KAFKA_STORAGE_ERROR for a passing fault, after which clients retry silently."""
-    return ErrorCode.CORRUPT_MESSAGE if is_rot(error) else ErrorCode.KAFKA_STORAGE_ERROR
+    return ErrorCode.CORRUPT_MESSAGE if is_corruption(error) else ErrorCode.KAFKA_STORAGE_ERROR
 
 
 def epoch_error(partition: TopicPartition, current_leader_epoch: int) -> ErrorCode:

@@ -263,7 +263,7 @@ def _log_recovery(group: LogGroup) -> None:
     else:
         return
     if not report.reason.startswith(CLEAN_ENDS):
-        text += f"; an unfinished write was truncated at {report.cut_at} ({report.reason})"
+        text += f"; an unfinished write was truncated at {report.end_text} ({report.reason})"
     log.info("log group %d %s", group.group_id, text)
 
 
@@ -288,7 +288,7 @@ def _log_salvage(group: LogGroup) -> None:
         log.warning(
             "log group %d is damaged at %s (%s): the records from there on come from the other nodes",
             group_id,
-            report.cut_at,
+            report.end_text,
             report.reason,
         )
     if report.salvaged_state:

@@ -27,12 +27,12 @@ class StageExpiration:
 
     def __init__(
         self,
-        ends: StageCommit,
+        stage_commit: StageCommit,
         cluster: MetadataCache,
         clock_ms: Callable[[], int],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._ends = ends
+        self._stage_commit = stage_commit
         self._cluster = cluster
         self._clock_ms = clock_ms
         self._monotonic = monotonic
@@ -62,7 +62,7 @@ class StageExpiration:
             is_still = unchanged_seconds((group_id, owner), written) * 1000 > timeout_ms
             return is_still or written[0] < before_ms
 
-        found = self._ends.abort_expired(is_expired)
+        found = self._stage_commit.abort_expired(is_expired)
         if found:
             log.info("%d stages were left over for %d ms and are aborted", found, timeout_ms)
         return found

@@ -25,19 +25,19 @@ from lockstep.storage.types import Buffer
 class StagedAppenders:
     """The append paths as a request of one query's staged batches finds them, by data group."""
 
-    __slots__ = ("_appenders", "_ends", "_query", "_transactional_id")
+    __slots__ = ("_appenders", "_query", "_stage_commit", "_transactional_id")
 
     def __init__(
-        self, appenders: Mapping[int, Appender], ends: StageCommit, transactional_id: str, query: str
+        self, appenders: Mapping[int, Appender], stage_commit: StageCommit, transactional_id: str, query: str
     ) -> None:
         self._appenders = appenders
-        self._ends = ends
+        self._stage_commit = stage_commit
         self._transactional_id = transactional_id
         self._query = query
 
     def __getitem__(self, group_id: int) -> _StagedAppender:
         """Raises RequestError where the query was given up: what would be open now nobody would end."""
-        if self._ends.is_abandoned(group_id, self._query):
+        if self._stage_commit.is_abandoned(group_id, self._query):
             raise RequestError(
                 ErrorCode.INVALID_TXN_STATE, f"the query {self._query!r} was given up by its driver"
             )

@@ -1,9 +1,9 @@
-"""Regular expressions that tools filter transactional ids by, matched without a way back (KIP-1152).
+"""Regular expressions that tools filter transactional ids by, matched without backtracking (KIP-1152).
 
 Kafka's are RE2's, whose time grows with the text and not with the pattern's ambiguities. Python's own matcher
-would stand still at `(a+)+b`, and the broker with it; here Python only parses, and what it parsed is followed
-as an automaton, all its states at once (Thompson). What RE2 does not know is rejected: looking around, back
-references, possessive and very long repetitions.
+would block the broker for ages at `(a+)+b`; here Python only parses, and the parsed pattern becomes an
+automaton whose states are all followed at once (Thompson). Syntax that RE2 rejects is rejected: lookaround,
+back references, possessive and very long repetitions.
 Owns: `IdPattern`. Invariants: a match costs at most states times characters, and all matches of one pattern
 no more than `MAX_STEPS`. Does not: know RE2's own escapes (`\\z`, `\\pN`, `\\Q`) or its named classes.
 """
@@ -21,16 +21,16 @@ MAX_STATES: Final = 2_000
 MAX_REPEATED: Final = 1_000
 """RE2's."""
 MAX_ITEMS: Final = 10_000
-"""Parts of a pattern, members of classes too, each as often as it is repeated: what compiling takes."""
+"""The cost of compiling: parts of a pattern, members of classes too, each as often as it is repeated."""
 MAX_STEPS: Final = 20_000_000
 """LIMIT. Some seconds of a thread: 100,000 ids of 40 characters and a simple pattern take a fifth of it."""
 
-Test = Callable[[str], bool]
-Place = Callable[[str, int], bool]
+CharacterTest = Callable[[str], bool]
+PositionTest = Callable[[str, int], bool]
 
 
 class InvalidPattern(ValueError):
-    """No pattern, or one that would take too long."""
+    """The pattern is invalid, or would take too long."""
 
 
 class IdPattern:
@@ -38,11 +38,11 @@ class IdPattern:
 
     def __init__(self, text: str) -> None:
         self._states: list[tuple[Any, tuple[int, ...], bool]] = [(None, (), False)]
-        """(Test, Place or None; the states after it; whether it is a Place). The first is the end."""
+        """(test or None; the states after it; whether it is a PositionTest). The first is the end."""
         self._items = self._steps = 0
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("error")  # what Python may read otherwise one day
+                warnings.simplefilter("error")  # syntax that a later Python may parse differently
                 parsed = parser.parse(text)
         except (re.error, RecursionError, OverflowError, Warning) as error:
             raise InvalidPattern(str(error)) from None
@@ -50,42 +50,42 @@ class IdPattern:
         self._start = self._sequence(parsed, 0, flags)
 
     def matches(self, text: str) -> bool:
-        """Does it fit the whole of `text`? Raises InvalidPattern where that takes too long."""
+        """Returns whether it matches the whole of `text`. Raises InvalidPattern where that takes too long."""
         current = self._reach([self._start], text, 0)
         for at, character in enumerate(text):
-            found: list[int] = []
-            for number in current:
-                test, after, of_place = self._states[number]
-                if test is not None and not of_place and test(character):
-                    found += after
-            current = self._reach(found, text, at + 1)
+            reached: list[int] = []
+            for state in current:
+                test, after, at_position = self._states[state]
+                if test is not None and not at_position and test(character):
+                    reached += after
+            current = self._reach(reached, text, at + 1)
             if not current:
                 return False
         return 0 in current
 
-    def _reach(self, numbers: Iterable[int], text: str, at: int) -> set[int]:
-        """The states that are there without a further character."""
-        found: set[int] = set()
-        left = list(numbers)
-        while left:
-            number = left.pop()
-            if number in found:
+    def _reach(self, states: Iterable[int], text: str, at: int) -> set[int]:
+        """Returns the states that are reached without a further character."""
+        reached: set[int] = set()
+        pending = list(states)
+        while pending:
+            state = pending.pop()
+            if state in reached:
                 continue
-            found.add(number)
-            test, after, of_place = self._states[number]
-            if test is None or (of_place and test(text, at)):
-                left += after
-        self._steps += len(found) + 1
+            reached.add(state)
+            test, after, at_position = self._states[state]
+            if test is None or (at_position and test(text, at)):
+                pending += after
+        self._steps += len(reached) + 1
         if self._steps > MAX_STEPS:
             raise InvalidPattern("the pattern takes too long")
-        return found
+        return reached
 
     # --- from what Python parsed ----------------------------------------------------------------------------
 
-    def _add(self, test: Test | Place | None, *after: int, of_place: bool = False) -> int:
+    def _add(self, test: CharacterTest | PositionTest | None, *after: int, at_position: bool = False) -> int:
         if len(self._states) >= MAX_STATES:
             raise InvalidPattern("the pattern is too large")
-        self._states.append((test, after, of_place))
+        self._states.append((test, after, at_position))
         return len(self._states) - 1
 
     def _sequence(self, items: Any, after: int, flags: int) -> int:
@@ -94,7 +94,7 @@ class IdPattern:
         return after
 
     def _item(self, kind: Any, value: Any, after: int, flags: int) -> int:
-        """The state where this begins, whose end leads to `after`."""
+        """Returns the first state of this item, whose end leads to `after`."""
         self._items += len(value) if kind is constants.IN else 1
         if self._items > MAX_ITEMS:
             raise InvalidPattern("the pattern is too large")
@@ -107,8 +107,8 @@ class IdPattern:
             least, most, items = value
             return self._repeat(least, most, items, after, flags)
         if kind is constants.AT:
-            return self._add(_place(value, flags), after, of_place=True)
-        return self._add(_test(kind, value, flags), after)
+            return self._add(_position_test(value, flags), after, at_position=True)
+        return self._add(_character_test(kind, value, flags), after)
 
     def _repeat(self, least: int, most: Any, items: Any, after: int, flags: int) -> int:
         endless = most is constants.MAXREPEAT
@@ -124,19 +124,19 @@ class IdPattern:
         for _ in range(least):
             before, after = after, self._sequence(items, after, flags)
             if after == before:
-                break  # nothing, however often
+                break  # an empty item, however often repeated
         return after
 
 
-def _test(kind: Any, value: Any, flags: int) -> Test:
+def _character_test(kind: Any, value: Any, flags: int) -> CharacterTest:
     """Returns the test of an item's characters."""
     if kind is constants.ANY:
         return (lambda character: True) if flags & re.DOTALL else (lambda character: character != "\n")
     if kind is constants.LITERAL:
         return _fold(lambda character: character == chr(value), flags)
     if kind is constants.NOT_LITERAL:
-        taken = _fold(lambda character: character == chr(value), flags)
-        return lambda character: not taken(character)
+        matched = _fold(lambda character: character == chr(value), flags)
+        return lambda character: not matched(character)
     if kind is constants.IN:
         negated = bool(value) and value[0][0] is constants.NEGATE
         tests = [_member(*each) for each in value[negated:]]
@@ -145,15 +145,15 @@ def _test(kind: Any, value: Any, flags: int) -> Test:
     raise InvalidPattern(f"{kind} is not known")
 
 
-def _member(kind: Any, value: Any) -> Test:
-    """One part of a class in brackets."""
+def _member(kind: Any, value: Any) -> CharacterTest:
+    """Returns the test of one part of a class in brackets."""
     if kind is constants.LITERAL:
         return lambda character: character == chr(value)
     if kind is constants.RANGE:
         first, last = value
         return lambda character: first <= ord(character) <= last
-    taken = re.compile(_CATEGORIES[value], re.ASCII)
-    return lambda character: taken.match(character) is not None
+    matched = re.compile(_CATEGORIES[value], re.ASCII)
+    return lambda character: matched.match(character) is not None
 
 
 _CATEGORIES: Final = {
@@ -167,16 +167,16 @@ _CATEGORIES: Final = {
 """RE2's: of ASCII alone."""
 
 
-def _fold(test: Test, flags: int) -> Test:
+def _fold(test: CharacterTest, flags: int) -> CharacterTest:
     if not flags & re.IGNORECASE:
         return test
     return lambda character: test(character) or test(character.lower()) or test(character.upper()[0])
 
 
-def _place(kind: Any, flags: int) -> Place:
+def _position_test(kind: Any, flags: int) -> PositionTest:
     """Returns the test of an item's positions between characters."""
-    begins: Place = lambda text, at: at == 0  # noqa: E731
-    ends: Place = lambda text, at: at == len(text)  # noqa: E731
+    begins: PositionTest = lambda text, at: at == 0  # noqa: E731
+    ends: PositionTest = lambda text, at: at == len(text)  # noqa: E731
     if kind is constants.AT_BEGINNING:
         return (lambda text, at: at == 0 or text[at - 1] == "\n") if flags & re.MULTILINE else begins
     if kind is constants.AT_END:

@@ -177,7 +177,7 @@ def _verify_group(group_id: int, directory: Path, topics: dict[bytes, str]) -> D
         "control_records": found.control_records,
         "bytes": found.bytes,
         "ends_at": found.ends_at,
-        "rot": [_with_names(each, names) for each in found.rot] + list(map(_damage_text, damage)),
+        "rot": [_with_names(each, names) for each in found.corruption] + list(map(_damage_text, damage)),
         "damage": damage,
         "notes": found.notes,
     }

@@ -123,7 +123,7 @@ class PlayerProcess:
             state.partition,
             None,
             state.log_id,
-            state.is_playing,
+            state.is_delivering,
             claim and claim.player,
             claim and claim.player_term,
             state.failed,

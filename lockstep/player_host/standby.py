@@ -1,7 +1,7 @@
-"""One log as a process that is one of several sees it: claimed, delivered, lost, and claimed again.
+"""Delivery of one log by one of several processes: claimed, delivered, lost, and claimed again.
 
 Owns: that a delivery has the term of its claim, and ends when the claim is lost. Invariants: the claim is
-given up when the delivery has ended, not before; a player that a target has rejected does not come back at
+released when the delivery has ended, not before; a player that a target has rejected does not come back at
 once. Does not: keep two players from sending at the same time. A process that does not run cannot know that
 its claim is lost; the targets know the terms.
 """
@@ -28,9 +28,9 @@ class StandbyState:
 
     partition: int
     log_id: str
-    is_playing: bool = False
+    is_delivering: bool = False
     failed: str = ""
-    """Why this process does not try any more."""
+    """The reason why this process does not try any more."""
 
 
 async def stand_by(
@@ -41,16 +41,16 @@ async def stand_by(
     Args:
         pause_ms: before the log is claimed again after a target rejected this player.
     Raises:
-        PlayerStopped, SourceClosed: there is no continuing here.
+        PlayerStopped, SourceClosed: the log cannot be delivered here any more.
         ClaimsUnusable: the claims cannot be read.
     """
     above_term, name = 0, log_name(source)
     while True:
         current = await claims.claim(source.log_id, name, above_term=above_term)
         log.info("%s: delivered here in term %d", name, current.claim.player_term)
-        state.is_playing = True
+        state.is_delivering = True
         try:
-            await _play(source, current, claims, players)
+            await _deliver(source, current, claims, players)
         except ClaimLost as lost:
             log.warning("%s: %s; standing by", name, lost)
             continue
@@ -58,12 +58,13 @@ async def stand_by(
             log.warning("%s: %s; standing by", name, deposed)
             above_term = max(above_term, deposed.player_term)
         finally:
-            state.is_playing = False
+            state.is_delivering = False
         await asyncio.sleep(pause_ms / 1000)
 
 
-async def _play(source: Source, current: CurrentClaim, claims: Claims, players: Players) -> None:
-    """Until either ends. Raises what it ended with; cancelled or failed, the claim is free afterwards."""
+async def _deliver(source: Source, current: CurrentClaim, claims: Claims, players: Players) -> None:
+    """Delivers and renews the claim until either ends, and raises its error; the claim is released unless it
+    is lost."""
     delivering = asyncio.create_task(players.deliver(source, current.claim.player_term))
     renewing = asyncio.create_task(claims.keep(current))
     try:

@@ -1,8 +1,9 @@
 """The connection that a callback gets: its transaction begins before the callback and ends after it.
 
-Owns: what is rejected meanwhile (`ForbiddenInCallback`). A rejection that the callback swallows is raised
+Owns: what is rejected meanwhile (`ForbiddenInCallback`). An error that the callback catches is raised again
 after it, so that nothing is committed then. Savepoints are allowed.
-Does not: look into functions of the database, or stop whoever takes a driver's connection from a cursor.
+Does not: look into functions of the database, or stop a callback that takes the driver's connection from a
+cursor.
 """
 
 from __future__ import annotations
@@ -24,82 +25,83 @@ class ForbiddenInCallback(Exception):
 
 
 class CallbackConnection(Connection):
-    """An ordinary connection, but inside `guard`."""
+    """A connection that is an ordinary one outside of `guard`."""
 
     def __init__(self, engine: Engine) -> None:
         super().__init__(engine)
         self._is_guarded = False
-        self._refusal: ForbiddenInCallback | None = None
+        self._rejection: ForbiddenInCallback | None = None
         # a Session or a Transaction object calls none of the methods below
-        event.listen(self, "commit", functools.partial(self._refuse_one, "commit"))
-        event.listen(self, "rollback", functools.partial(self._refuse_one, "rollback"))
+        event.listen(self, "commit", functools.partial(self._reject_if_guarded, "commit"))
+        event.listen(self, "rollback", functools.partial(self._reject_if_guarded, "rollback"))
         event.listen(self, "before_cursor_execute", self._check_statement)
 
     @contextlib.contextmanager
     def guard(self) -> Iterator[None]:
-        """Refuse. Raises ForbiddenInCallback at the end if something was rejected."""
+        """Rejects what ends or changes the transaction. Raises ForbiddenInCallback at the end if something
+        was rejected."""
         self._is_guarded = True
         try:
             yield
         finally:
             self._is_guarded = False
-            if self._refusal is not None:
+            if self._rejection is not None:
                 # a Transaction whose end was rejected does not request another one from the driver
                 self.invalidate()
-                raise self._refusal
+                raise self._rejection
 
-    def refuse(self, what: str) -> NoReturn:
-        self._refusal = ForbiddenInCallback(
+    def reject(self, what: str) -> NoReturn:
+        self._rejection = ForbiddenInCallback(
             f"{what}: the transaction holds the high-water mark as well and ends after the callback"
         )
-        raise self._refusal
+        raise self._rejection
 
-    def _refuse_one(self, what: str, _connection: Connection) -> None:
+    def _reject_if_guarded(self, what: str, _connection: Connection) -> None:
         if self._is_guarded:
-            self.refuse(what)
+            self.reject(what)
 
     def _check_statement(self, _connection: Connection, _cursor: Any, statement: str, *_more: object) -> None:
         if self._is_guarded and (words := forbidden_words(statement)):
-            self.refuse(words)
+            self.reject(words)
 
     def begin(self) -> RootTransaction:
         if self._is_guarded:
-            self.refuse("begin; a savepoint is begin_nested()")
+            self.reject("begin; a savepoint is begin_nested()")
         return super().begin()
 
     def begin_twophase(self, xid: Any | None = None) -> TwoPhaseTransaction:
-        self.refuse("begin_twophase")
+        self.reject("begin_twophase")
 
     def commit(self) -> None:
-        self._refuse_one("commit", self)
+        self._reject_if_guarded("commit", self)
         super().commit()
 
     def rollback(self) -> None:
-        self._refuse_one("rollback", self)
+        self._reject_if_guarded("rollback", self)
         super().rollback()
 
     def close(self) -> None:
-        self._refuse_one("close", self)
+        self._reject_if_guarded("close", self)
         super().close()
 
     def detach(self) -> None:
-        self._refuse_one("detach", self)
+        self._reject_if_guarded("detach", self)
         super().detach()
 
     def invalidate(self, exception: BaseException | None = None) -> None:
         if exception is None:  # otherwise it is SQLAlchemy that has lost the connection
-            self._refuse_one("invalidate", self)
+            self._reject_if_guarded("invalidate", self)
         super().invalidate(exception)
 
     def execution_options(self, **options: Any) -> Connection:
-        """Isolation, autocommit, read only, another schema: what changes the transaction. A statement has
-        options of its own."""
+        """Rejects options that change the transaction: isolation, autocommit, read only, another schema. A
+        statement has options of its own."""
         if self._is_guarded:
-            self.refuse(f"execution_options {', '.join(options)}; a statement may have its own")
+            self.reject(f"execution_options {', '.join(options)}; a statement may have its own")
         return super().execution_options(**options)
 
     @property
     def connection(self) -> PoolProxiedConnection:
-        """The driver's, which knows no guard."""
-        self._refuse_one("the driver's connection", self)
+        """The driver's connection, which has no guard."""
+        self._reject_if_guarded("the driver's connection", self)
         return super().connection

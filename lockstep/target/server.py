@@ -1,4 +1,4 @@
-"""A target that listens: a store, its sessions, and a transport's server, begun and ended together.
+"""A target that listens: a store, its sessions, and a transport's server, started and stopped together.
 
 Owns: their order. At the end the target notifies its streams, finishes the parts that it is applying and
 drops the queued ones, which the player sends again.
@@ -24,7 +24,7 @@ class Serving(NamedTuple):
     """A target that listens."""
 
     address: str
-    """What the player's configuration names."""
+    """The address for the player's configuration."""
 
 
 @contextlib.asynccontextmanager
@@ -36,7 +36,7 @@ async def serve(
     inline: bool = False,
     settings: TargetSettings | None = None,
 ) -> AsyncIterator[Serving]:
-    """Listen for players, until the block ends.
+    """Listens for players until the block ends.
 
     Args:
         listen: HOST:PORT (port 0: any that is free), or unix:PATH. There is no encryption:
@@ -44,7 +44,7 @@ async def serve(
         transport: raw frames have less delay; the player must use the same.
         inline: apply on the event loop. See `StoreSessions`.
     Raises:
-        OSError: the address is not to be had.
+        OSError: the address cannot be bound.
         ValueError: there is no such transport, or `listen` is no address.
     """
     sessions = StoreSessions(store, settings, inline=inline)
@@ -65,5 +65,5 @@ def serve_in_thread(
     transport: Transport = "grpc",
     settings: TargetSettings | None = None,
 ) -> AbstractContextManager[Serving]:
-    """The same for applications without asyncio: on a loop in a thread. `apply` runs in other threads."""
+    """Like `serve` for applications without asyncio: on a loop in a thread. `apply` runs in other threads."""
     return in_thread(lambda: serve(store, listen, transport=transport, settings=settings))

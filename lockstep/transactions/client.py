@@ -209,7 +209,7 @@ class TransactionClient:
         Settling a try of which nobody knows may take FENCE_TIMEOUT_S longer than `timeout_s`.
         """
         here = asyncio.current_task()
-        if here in self._completing or self._subscriptions.is_fed_by(here):
+        if here in self._completing or self._subscriptions.is_subscription_task(here):
             raise RuntimeError(WAITS_FOR_ITSELF)
         return await (await self.submit(transaction, timeout_s=timeout_s))
 

@@ -1,7 +1,7 @@
-"""The transaction monitor: the pending appends, and their entries that the subscription has brought. Pure.
+"""The transaction monitor: the pending appends, and their entries that the subscription has read. Pure.
 
-An append is known to be in the log when it was acknowledged or the subscription has brought its request id,
-whichever comes first; when neither can come any more, it is not in the log.
+An append is in the log once it is acknowledged or the subscription has read its request id, whichever comes
+first; when neither can happen any more, it is not in the log.
 Source: seed 004 (TransactionMonitor).
 """
 
@@ -15,7 +15,7 @@ from lockstep.transactions.transaction import Transaction
 
 
 class PendingAppend:
-    """One try at a transaction."""
+    """One append attempt of a transaction, with an unknown outcome."""
 
     __slots__ = ("append", "completing", "seen", "transaction")
 
@@ -23,18 +23,18 @@ class PendingAppend:
         self.transaction = transaction
         self.append = append
         self.seen: dict[int, Committed] = {}
-        """By partition: what the subscription has brought of it."""
+        """By partition: its entries that the subscription has read."""
         self.completing: Awaitable[None] | None = None
-        """The call of its `on_completion`, which whoever comes later waits for."""
+        """The call of its `on_completion`, which later callers wait for."""
 
     @property
     def offsets(self) -> dict[int, int]:
-        """Partition -> offset of the last record, of what the subscription has brought."""
+        """Partition -> offset of the last record, for the partitions that the subscription has read."""
         return {partition: entry.offset for partition, entry in self.seen.items()}
 
 
 class Monitor:
-    """The tries that one client has under way."""
+    """The pending appends of one client."""
 
     def __init__(self, client: str) -> None:
         self.client = client
@@ -47,20 +47,20 @@ class Monitor:
         return len(self._pending)
 
     def next_request(self) -> RequestId:
-        """An id that nothing else has, nor had."""
+        """Returns an id that no other append has or had."""
         self._sequence += 1
         return RequestId(self.client, self.generation, self._sequence)
 
     def register(self, transaction: Transaction, append: AppendAttempt) -> PendingAppend:
-        """Before it is sent: the subscription may be faster than the response."""
+        """Registers an append before it is sent: the subscription may be faster than the response."""
         pending = self._pending[append.request] = PendingAppend(transaction, append)
         return pending
 
     def match(self, entry: Committed) -> PendingAppend | None:
-        """The pending append that `entry` belongs to; called once per transaction that the subscription
-        brings.
+        """Returns the pending append that `entry` belongs to; called once per transaction that the
+        subscription reads.
 
-        Anybody may write a record with our request in its headers: it must be our records, too.
+        Any client may write a record with our request id in its headers, so the records must be equal, too.
         """
         if entry.request is None or entry.request.client != self.client:
             return None
@@ -72,5 +72,5 @@ class Monitor:
         return pending
 
     def forget(self, pending: PendingAppend) -> None:
-        """It has come to its end."""
+        """Removes an append whose outcome is known."""
         self._pending.pop(pending.append.request, None)

@@ -1,6 +1,6 @@
 """The subscriptions of the partitions that are assigned to a client.
 
-Owns which there are, and their tasks. Invariant: never two of one partition.
+Owns: the subscriptions and their tasks. Invariant: a partition has at most one.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from lockstep.transactions.subscription import Subscription
 
 
 class Subscriptions:
-    """None at first; see `assign`."""
+    """Begins without a subscription; see `assign`."""
 
     def __init__(self, log: Log, calls: Calls, on_applied: Callable[[Committed], Awaitable[None]]) -> None:
         self._log = log
@@ -42,16 +42,16 @@ class Subscriptions:
         """The partitions whose subscription has stopped, and what stopped it."""
         return {each.partition: each.stalled_by for each in self._subscriptions.values() if each.stalled_by}
 
-    def is_fed_by(self, task: asyncio.Task[object] | None) -> bool:
-        """True if the task is a subscription's: then it waits for the caller."""
+    def is_subscription_task(self, task: asyncio.Task[object] | None) -> bool:
+        """Returns whether the task is a subscription's: then it waits for the caller."""
         return task in self._tasks.values()
 
     async def assign(self, partitions: Iterable[int]) -> None:
-        """These and no others. Raises SubscriptionClosed where it is closed, and what `Subscription.begin`
-        raises."""
+        """Subscribes to these partitions and no others. Raises SubscriptionClosed where the client is closed,
+        and the errors of `Subscription.begin`."""
         requested = sorted(set(partitions))
         async with self._assigning:  # two subscriptions of one partition would apply it twice
-            await self._give_up(set(self._subscriptions) - set(requested))
+            await self._abandon(set(self._subscriptions) - set(requested))
             for partition in requested:
                 if partition not in self._subscriptions:
                     await self._begin(partition)
@@ -64,7 +64,7 @@ class Subscriptions:
         self._subscriptions[partition] = subscription
         self._tasks[partition] = asyncio.create_task(subscription.run(), name=f"subscription {partition}")
 
-    async def _give_up(self, partitions: Iterable[int]) -> None:
+    async def _abandon(self, partitions: Iterable[int]) -> None:
         tasks = []
         for partition in partitions:
             self._subscriptions.pop(partition).abandon()
@@ -74,7 +74,8 @@ class Subscriptions:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def caught_up(self) -> None:
-        """Wait for all that is committed by now. Raises SubscriptionClosed, SubscriptionStalled."""
+        """Waits until all records that are committed by now are applied. Raises SubscriptionClosed,
+        SubscriptionStalled."""
         subscriptions = list(self._subscriptions.values())
         ends = await asyncio.gather(
             *(self._log.end(subscription.partition) for subscription in subscriptions)
@@ -86,6 +87,6 @@ class Subscriptions:
         await asyncio.gather(*wait_until_applied)
 
     async def close(self) -> None:
-        """End them all, for good."""
+        """Ends all subscriptions for good."""
         self._is_closed = True
-        await self._give_up(list(self._subscriptions))
+        await self._abandon(list(self._subscriptions))

@@ -256,9 +256,9 @@ class DamageSearch:
             self._state.generation,
             scan.offset,
         )
-        begun = self._state.generation_start
-        if begun >> 32 <= scan.sequence:
-            promise = max(promise, begun)
+        promised = self._state.generation_start
+        if promised >> 32 <= scan.sequence:
+            promise = max(promise, promised)
         return promise - position(scan.sequence, 0)
 
     def _resume(self, fd: int, scan: _TolerantScan, end: int) -> _Resumed | None:

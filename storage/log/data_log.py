@@ -79,7 +79,7 @@ class DataLog(MaintainedLog):
             table.add(segment)
             if segment.summary is not None and segment.batches is not None:
                 maintenance.add_unindexed(segment)
-        self.rot_met = self.damage.load()
+        self.corruption_found = self.damage.load()
         try:
             self._go_on(found)
         except BaseException:  # whoever tries again and again must not run out of descriptors

@@ -222,7 +222,7 @@ def is_lost(error: OSError) -> bool:
     return error.errno in _LOST
 
 
-def is_rot(error: BaseException) -> bool:
+def is_corruption(error: BaseException) -> bool:
     """Returns whether what was read has changed on the disk, or the disk has lost it."""
     return isinstance(error, CorruptLog) or (isinstance(error, OSError) and is_lost(error))
 

@@ -16,7 +16,7 @@ from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable
 
-from lockstep.storage.log.file_system import FileSystem, is_lost, is_rot
+from lockstep.storage.log.file_system import FileSystem, is_corruption, is_lost
 from lockstep.storage.log.format import SEGMENT_HEADER_BYTES, chain_of, decode_frame, frame_bytes
 from lockstep.storage.log.marker import MARKER_BYTES, MARKER_MAGIC
 from lockstep.storage.log.segment_scan import SegmentScan
@@ -64,7 +64,7 @@ class FrameReader:
                     break
                 continue
             except (CorruptLog, OSError) as error:
-                if frames and is_rot(error):
+                if frames and is_corruption(error):
                     break  # a read that begins at the damaged frame raises
                 raise
             if size == 0:

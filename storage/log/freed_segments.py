@@ -1,4 +1,4 @@
-"""FreedSequences files: empty files, `*.freed`, each named after the sequences of freed segments.
+"""Freed files: empty files, `*.freed`, each named after the sequences of freed segments.
 
 A freed file names one sequence, or the first and last of a run, above the oldest segment that is left. Runs
 are merged: there is at most one freed file more than there are segments. A wider one is durable before the

@@ -156,12 +156,12 @@ class Verdict:
         "bytes",
         "checkpoint",
         "control_records",
+        "corruption",
         "damage",
         "ends_at",
         "frames",
         "notes",
         "records",
-        "rot",
         "segments",
     )
 
@@ -172,7 +172,7 @@ class Verdict:
         self.ends_at: str | None = None
         """Where the log ends, in words; None where corruption hides it. A torn end is cut there, which is no
         corruption."""
-        self.rot: list[str] = []
+        self.corruption: list[str] = []
         """Why the log cannot be opened, and damaged checkpoints."""
         self.damage: list[Damage] = []
         """All that does not verify in the segments, in the order of the log."""
@@ -182,8 +182,8 @@ class Verdict:
         """The newest whole one."""
 
     @property
-    def is_rotten(self) -> bool:
-        return bool(self.rot or self.damage)
+    def is_corrupt(self) -> bool:
+        return bool(self.corruption or self.damage)
 
 
 def verify(
@@ -207,7 +207,7 @@ def verify(
         found.checkpoint, ends = log.checkpoint, {each.sequence: each.end for each in log.segments}
         state = log.state
     except CorruptLog as error:
-        found.rot.append(str(error))
+        found.corruption.append(str(error))
         try:
             state = _state(fs, directory, group_id, names)
         except CorruptLog:
@@ -250,16 +250,16 @@ def _is_control_batch(payload: Buffer) -> bool:
 
 
 def _note_report(found: Verdict, report: RecoveryReport) -> None:
-    found.rot += [f"checkpoint {name} is damaged" for name in report.ignored_checkpoints]
+    found.corruption += [f"checkpoint {name} is damaged" for name in report.ignored_checkpoints]
     if report.damaged_slot:
         found.notes.append(
-            "one of the two copies of the state is damaged: a crash, or rot that did no harm yet"
+            "one of the two copies of the state is damaged: a crash, or corruption that did no harm yet"
         )
     if report.rebuilt_indexes:
         found.notes.append(
             f"{report.rebuilt_indexes} index files are missing or damaged; they can be made again"
         )
-    found.ends_at = report.cut_at
+    found.ends_at = report.end_text
 
 
 def _state(fs: ReadOnlyFileSystem, directory: Path, group_id: int, names: list[str]) -> LogState:

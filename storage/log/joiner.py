@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Final
 
 from lockstep.storage.log.background_maintenance import BackgroundMaintenance
-from lockstep.storage.log.file_system import WatchedFileSystem, is_full, is_rot, write_error
+from lockstep.storage.log.file_system import WatchedFileSystem, is_corruption, is_full, write_error
 from lockstep.storage.log.options import LogOptions
 from lockstep.storage.log.segment_compaction import SegmentRewriter
 from lockstep.storage.log.segment_files import JoinedFile
@@ -158,7 +158,7 @@ class Joiner:
         lost: once it is known to be damaged it is left out. StorageFull where the room went meanwhile,
         WriteFailed; FlushFailed: the log has ended."""
         fewer = 0
-        rotten: list[OSError | CorruptLog] = []
+        errors: list[OSError | CorruptLog] = []
         for group in itertools.islice(self.find_groups(damaged), MAX_GROUPS):
             try:
                 self._join(group, breathe, is_closed)
@@ -166,11 +166,11 @@ class Joiner:
             except FramesUnavailable:  # freed or replaced meanwhile
                 continue
             except (OSError, CorruptLog) as error:
-                if not is_rot(error):
+                if not is_corruption(error):
                     raise
-                rotten.append(error)
-        if rotten:
-            raise rotten[0]
+                errors.append(error)
+        if errors:
+            raise errors[0]
         return fewer
 
     def _join(

@@ -1,16 +1,15 @@
-"""Opening a log's directory: what was written, what a crash cut, what is corrupt.
+"""Recovery: opens a log's directory, finds the log's end, and separates a torn tail from corruption.
 
 The order of work, each step safe to repeat after another crash:
-1. the state file: made first in a new directory, so that a directory with segments and no state is damage;
-   an origin without a state is what is left of another life, and goes before that;
-2. the newest whole checkpoint;
+1. the state file: it is created first in a new directory, so a directory with segments and no state file is
+   damaged; an origin file without a state file is a leftover of a deleted log, and is removed before that;
+2. the newest valid checkpoint;
 3. segments below it: header and index file's summary, their index rebuilt where the file does not fit;
 4. segments from it on: scanned frame by frame;
-5. the verdict on where the scan stopped: below the highest promise it is corruption (`CorruptLog`), otherwise
-the
-   end of the log or a torn tail, and nothing after it counts;
-6. everything scanned is flushed, then a new generation that begins at the cut is saved: from then on
-   neither frame nor marker beyond the cut can ever be taken for valid, without clearing a byte of them.
+5. the decision about the scan's end: below the highest promise it is corruption (`CorruptLog`), otherwise
+   the end of the log or a torn tail, and nothing after it counts;
+6. everything scanned is flushed, then a new generation that begins at the log's end is saved: from then on no
+   frame or marker beyond that end counts, although none is erased.
 """
 
 from __future__ import annotations
@@ -62,24 +61,24 @@ class RecoveryReport:
 
     frames_scanned: int
     bytes_scanned: int
-    cut_at: str
-    """Where the log ends now, in words."""
+    end_text: str
+    """The position of the log's end, in words."""
     reason: str
-    """Why the scan stopped there."""
+    """The reason why the scan stopped there."""
     ignored_checkpoints: tuple[str, ...]
     rebuilt_indexes: int
     damaged_slot: bool
     salvaged_from: int = 0
-    """The first frame that corruption took with all after it; 0 where none was cut. Only a salvaging open
-    cuts."""
+    """The first frame that a salvaging open has truncated because of corruption, with all after it; 0:
+    none."""
     salvaged_state: bool = False
-    """The hard state was lost and made anew: this is another incarnation."""
+    """The hard state was lost and created anew: this is another incarnation."""
     passed_over: str = ""
     """After that: which segments are not there, though there are older ones; empty where none is missing."""
 
 
 class Recovered:
-    """Everything `DataLog` starts from."""
+    """The recovered state from which `DataLog` starts."""
 
     __slots__ = (
         "checkpoints",
@@ -105,16 +104,16 @@ class Recovered:
     ) -> None:
         self.state_file = state_file
         self.checkpoints = checkpoints
-        """The two newest whole ones, oldest first."""
+        """The two newest valid ones, oldest first."""
         self.segments = segments
-        """In log order; the last one is active. Empty for a log without a frame or a segment."""
+        """The segments in log order; the last one is active. Empty for a log without a frame or a segment."""
         self.tail = tail
         self.ready = ready
         self.leftover = leftover
-        """Segment files of freed segments, or of joined ones: to recycle."""
+        """Files of freed or joined segments, to be recycled."""
         self.report = report
         self.may_join = may_join
-        """Nothing is there of a join that was not finished."""
+        """True if no part of an unfinished join is left."""
 
 
 class Recovery:
@@ -139,9 +138,9 @@ class Recovery:
         self._reason = ""
         self._promise = 0
         self._salvage_incarnation = salvage_incarnation
-        """Not None: cut corruption away above the newest checkpoint, and make a lost hard state anew."""
+        """Not None: truncate at corruption above the newest checkpoint, and create a lost hard state anew."""
         self._start = 0
-        """The segment of the newest checkpoint, or the oldest."""
+        """The sequence of the newest checkpoint's segment, or the oldest one."""
         self._salvaged_from = 0
         self._salvaged_state = False
         self._files = SegmentFiles((), 1, 0, lambda name: False)
@@ -149,7 +148,7 @@ class Recovery:
         self._opened: list[Segment] = []
 
     def run(self) -> Recovered:
-        """CorruptLog, NewerFormat; OSError from the file system."""
+        """Opens the log. Raises CorruptLog, NewerFormat; OSError from the file system."""
         fs, directory = self._fs, self._directory
         fs.make_dir(directory)
         names = fs.list_dir(directory)
@@ -161,7 +160,7 @@ class Recovery:
             if name.endswith(".tmp"):
                 fs.unlink(directory / name)
         if state_file is None:
-            if ORIGIN_NAME in names:  # of a life whose promises went with its state
+            if ORIGIN_NAME in names:  # of a deleted log, whose promises went with its state file
                 fs.unlink(directory / ORIGIN_NAME)
                 fs.fsync_dir(directory)
             state_file = StateFile.create(fs, directory, self._group_id)
@@ -195,7 +194,7 @@ class Recovery:
         live = files.live
         start = self._start = placed.place >> 32 if placed is not None else oldest
         missing = files.first_missing(oldest)
-        # FreedSequences files above that are of an installation that was not finished.
+        # Freed files above that belong to an installation that was not finished.
         if placed is None and (oldest > 1 or files.freed.any_below(missing) or files.has_joined):
             raise CorruptLog(
                 f"{directory}: segments were freed or joined, but no checkpoint is whole: "
@@ -205,19 +204,19 @@ class Recovery:
             raise CorruptLog(self._describe_missing(missing, names))
         if start in files.covered:
             raise CorruptLog(f"{directory / files.name(start)}: joined, but not below the checkpoint")
-        begun = 0 if self._salvaged_state else state.generation_start
-        self._promise = max(begun, placed.place if placed is not None else 0)
+        promised = 0 if self._salvaged_state else state.generation_start
+        self._promise = max(promised, placed.place if placed is not None else 0)
         sealed = [self._sealed(s) for s in live if s < start]
         scanned, tail = self._scan_from(start, placed)
         segments = sealed + scanned
         end = position(segments[-1].sequence, segments[-1].end) if scanned else position(start, 0)
-        self._judge(end, start, scanned, placed, tail)
+        self._check_end(end, start, scanned, placed, tail)
         passed_over = self._describe_passed_over(names) if self._salvaged_state else ""
         for segment in segments:
             self._flush(segment)
         fs.fsync_dir(directory)  # a file may have its name since a moment before the process was killed
-        # The save that cuts corruption away is the one that ends this member: what it promised may have been
-        # there.
+        # This save truncates corruption and ends this member at once: the truncated frames may be ones it
+        # promised.
         hard, generation = self._hard_state(), state.generation + 1
         state_file.save(replace(state, hard=hard, generation=generation, generation_start=end))
         next_sequence = (end >> 32) + 1 if scanned else start
@@ -243,7 +242,7 @@ class Recovery:
     def _hard_state(self) -> HardState:
         hard = self._state.hard
         if not self._salvaged_from or self._salvaged_state:
-            return hard  # made anew, it is another incarnation's already
+            return hard  # a new hard state has another incarnation already
         return HardState(hard.term, -1, max(hard.incarnation + 1, self._salvage_incarnation or 0))
 
     def _describe_missing(self, missing: int, names: list[str]) -> str:
@@ -282,13 +281,13 @@ class Recovery:
     # -- segments below the checkpoint ------------------------------------------------------------------
 
     def _header(self, sequence: int) -> SegmentHeader | None:
-        """The header that counts for this sequence, or None; read once. Raises as `_read_header`."""
+        """Returns the valid header of this sequence, or None; it is read once. Raises as `_read_header`."""
         if sequence not in self._headers:
             self._headers[sequence] = self._read_header(sequence)
         return self._headers[sequence]
 
     def _read_header(self, sequence: int) -> SegmentHeader | None:
-        """CorruptLog for a file cut short: segments have their full size before they have a header."""
+        """Raises CorruptLog for a truncated file: segments have their full size before they have a header."""
         path = self._directory / self._files.name(sequence)
         fd = self._fs.open(path)
         try:
@@ -341,7 +340,7 @@ class Recovery:
         after = self._files.beginning_at(sequence + 1)
         following = self._header(after) if self._files.is_live(after) else None
         loaded = self._load_index_head(sequence)
-        if loaded is not None and _fits(loaded[0], header, following):
+        if loaded is not None and _index_matches(loaded[0], header, following):
             index, segment.summary = loaded
             segment.end = index.end
             segment.tail = LogTail(index.last_index, index.term, index.next_lsn, index.chain, index.time_ms)
@@ -360,7 +359,7 @@ class Recovery:
         return segment
 
     def _load_index_head(self, sequence: int) -> tuple[IndexHeader, SegmentSummary] | None:
-        """None where there is none, or none that can be read."""
+        """Returns the head and summary of a segment's index file; None where it is missing or unreadable."""
         return unless_lost(partial(self._read_index_head, sequence))
 
     def _read_index_head(self, sequence: int) -> tuple[IndexHeader, SegmentSummary] | None:
@@ -375,7 +374,7 @@ class Recovery:
     # -- segments from the checkpoint on ----------------------------------------------------------------
 
     def _scan_segment(self, segment: Segment, placed: PlacedCheckpoint | None = None) -> SegmentScan:
-        """Scan all of a segment into its index, `end` and `tail`."""
+        """Scans all of a segment into its index, `end` and `tail`."""
         fs = self._fs
         fd = segment.fd = fs.open(segment.path)
         self._opened.append(segment)
@@ -394,12 +393,12 @@ class Recovery:
         batches, ends = segment.batches, segment.frame_ends
         assert batches is not None and ends is not None
         place = placed.place & 0xFFFFFFFF if placed is not None else -1
-        matches = placed is None or (place == SEGMENT_HEADER_BYTES and _is_at(placed, scan.tail))
+        matches = placed is None or (place == SEGMENT_HEADER_BYTES and _is_checkpoint_of(placed, scan.tail))
         for frame in scan.frames():
             add_to_index(batches, frame.entries, frame.payload_offset)
             ends.append(frame.end)
             if frame.end == place and placed is not None:
-                matches = _is_at(placed, scan.tail)
+                matches = _is_checkpoint_of(placed, scan.tail)
         if not matches and scan.offset >= place:
             raise CorruptLog(f"{segment.path} byte {place}: the newest checkpoint is not of this log")
         segment.end = scan.offset
@@ -456,7 +455,7 @@ class Recovery:
             segment.summary.arrays(),
         )
 
-    def _judge(
+    def _check_end(
         self,
         end: int,
         start: int,
@@ -464,8 +463,8 @@ class Recovery:
         placed: PlacedCheckpoint | None,
         tail: LogTail,
     ) -> None:
-        """Rot, or an end that a crash can leave? CorruptLog names the place. Where salvaging, corruption
-        above the checkpoint is an end as well."""
+        """Decides whether the scan's end is corruption or an end that a crash can leave. Raises CorruptLog
+        with the place. For salvage, corruption above the checkpoint is an end as well."""
         claim, claim_at = self._promise, ""
         last = scanned[-1] if scanned else None
         if last is not None:
@@ -513,11 +512,12 @@ class Recovery:
             fs.close(fd)
 
     def _flush(self, segment: Segment) -> None:
-        """What was read may be in the page cache only. Sealed segments are opened again when read.
+        """Flushes what was read, as it may be in the page cache only. Sealed segments are opened again when
+        read.
 
         After a failed flush the system takes pages for clean that the disk never got: another flush would do
-        nothing. So what no marker promises is written again. Source: Rebello and others, "Can applications
-        recover from fsync failures?", 2020.
+        nothing. So everything that no marker promises is written again. Source: Rebello and others, "Can
+        applications recover from fsync failures?", 2020.
         """
         if segment.fd < 0:
             return
@@ -530,13 +530,13 @@ class Recovery:
             segment.fd = -1
 
 
-def _is_at(placed: PlacedCheckpoint, tail: LogTail) -> bool:
-    """Is the checkpoint's frame the one the tail ends with?"""
+def _is_checkpoint_of(placed: PlacedCheckpoint, tail: LogTail) -> bool:
+    """Returns whether the checkpoint's frame is the last one before the tail."""
     c = placed.checkpoint
     return (c.index, c.chain, c.next_lsn) == (tail.index, tail.chain, tail.next_lsn)
 
 
-def _fits(index: IndexHeader, header: SegmentHeader, following: SegmentHeader | None) -> bool:
+def _index_matches(index: IndexHeader, header: SegmentHeader, following: SegmentHeader | None) -> bool:
     if (index.sequence, index.generation) != (header.sequence, header.generation):
         return False
     if header.rewritten and index.end != header.segment_bytes:

@@ -1,4 +1,4 @@
-"""The log's own state, guessed from its segments where both slots of the state file have rotted.
+"""The log's own state, reconstructed from its segments where both slots of the state file are corrupt.
 
 What is lost with them: the vote, which truncations were made, which segments were freed. So the new state is
 taken from the segments: every generation counts, and frames that a truncation had cut may be back. That is

@@ -15,7 +15,7 @@ from lockstep.storage.log.background_maintenance import BackgroundMaintenance
 from lockstep.storage.log.batch_index import SegmentPartition
 from lockstep.storage.log.batch_reader import LogReader
 from lockstep.storage.log.damage import DamageTable
-from lockstep.storage.log.file_system import WatchedFileSystem, is_rot
+from lockstep.storage.log.file_system import WatchedFileSystem, is_corruption
 from lockstep.storage.log.frame_rewrite import Judge
 from lockstep.storage.log.joiner import Joiner
 from lockstep.storage.log.log_truncation import TruncatableLog
@@ -59,7 +59,7 @@ class MaintainedLog(TruncatableLog):
         )
         self.damage = DamageTable(fs, directory, table, self._on_new_damage)
         self._reader = LogReader(fs, table, SharedReads(options.shared_reads_bytes), self.damage)
-        self.rot_met = False
+        self.corruption_found = False
         """Somebody could not read what is here; who scrubs takes it back."""
 
     # -- retention --------------------------------------------------------------------------------------
@@ -146,22 +146,22 @@ class MaintainedLog(TruncatableLog):
         """`SegmentRewriter.scrub`: the frames that a sealed segment needs from another node, None where it is
         whole or gone. Afterwards `damage` names its damaged batches. For any thread."""
         segment = self._table.get(sequence)
-        rotten = self._segment_rewriter.scrub(sequence, breathe)
-        if segment is None or rotten is None:
+        corrupt_frames = self._segment_rewriter.scrub(sequence, breathe)
+        if segment is None or corrupt_frames is None:
             self.damage.forget(sequence)
             return None
         self._reader.scan_for_damage(sequence, breathe)
         if not self.damage.is_damaged(sequence):
-            problem = f"segment {sequence}: frames {rotten[0]} to {rotten[1]} do not verify"
-            self.damage.note_frames(segment, *rotten, problem)
-        return rotten if self._table.is_current(segment) else None
+            problem = f"segment {sequence}: frames {corrupt_frames[0]} to {corrupt_frames[1]} do not verify"
+            self.damage.note_frames(segment, *corrupt_frames, problem)
+        return corrupt_frames if self._table.is_current(segment) else None
 
     def _on_new_damage(self) -> None:
-        self.rot_met = True
+        self.corruption_found = True
 
     def reading_failed(self, error: BaseException) -> None:
         """Reports an error of a reader of frames, which may be corruption."""
-        self.rot_met = self.rot_met or is_rot(error)
+        self.corruption_found = self.corruption_found or is_corruption(error)
 
     def rewritable(self, sequence: int, later: bool = False) -> bool:
         """Returns whether `rewrite_segment` may take this segment now: below the checkpoint, and no kept

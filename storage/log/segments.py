@@ -141,7 +141,7 @@ def _first_offsets(segment: Segment) -> list[tuple[int, int]]:
 
 
 Rebuild = Callable[[Segment], dict[int, BatchIndex]]
-"""A sealed segment's index, from its frames, put into it again; CorruptLog where they have rotted."""
+"""Rebuilds a sealed segment's index from its frames; raises CorruptLog where they are corrupt."""
 
 
 class SegmentTable:

@@ -1,7 +1,7 @@
 """DescribeQuorum: the leader and members of log group 0, the cluster's metadata (KIP-595, KIP-836, KIP-853).
 
 To clients that group is partition 0 of __cluster_metadata, and the index of a Raft entry is its offset there.
-Only a request for just that partition is answered, as in Kafka.
+A request for any other partition gets UNKNOWN_TOPIC_OR_PARTITION, as in Kafka.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class DescribeQuorum(RequestHandler):
     def handle(
         self, client: ClientContext, header: RequestHeader, request: DescribeQuorumRequest
     ) -> HandlerResponse:
-        """The quorum, or an error for every partition."""
+        """Returns the quorum, or an error for every partition."""
         requested = [
             (topic.topic_name, each.partition_index) for topic in request.topics for each in topic.partitions
         ]
@@ -111,7 +111,8 @@ class DescribeQuorum(RequestHandler):
         return response
 
     def _replica(self, group: LogGroup, member: int) -> ReplicaState:
-        """A member's state on the leader; times are this node's, -1 without a contact in this term."""
+        """Returns a member's state on the leader; times are by this node's clock, -1 without a contact in
+        this term."""
         raft = group.raft
         now_ms = self._clock_ms()
         progress = raft.progress(member)

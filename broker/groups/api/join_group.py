@@ -1,7 +1,7 @@
 """JoinGroup: become, or stay, a member of a group; the response waits for the rebalance.
 
-While it waits, further requests of its connection are served, their responses wait for this one's: clients
-use a connection of its own for their coordinator. Versions: see the message table; all of them are served.
+While it waits, further requests of its connection are served, but their responses wait for this one: clients
+use a separate connection to their coordinator. Versions: see the message table; all of them are served.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class OffsetFetch(RequestHandler):
         return self._respond(fetch)
 
     def _respond(self, fetch: _Fetch) -> HandlerResponse:
-        # All of a group's offsets are requested in a few bytes: so each group's only once.
+        # A few bytes request all of a group's offsets, so each group may do that only once.
         fully_requested: set[str] = set()
         duplicate_names = DuplicateNames()
 
@@ -167,7 +167,7 @@ class OffsetFetch(RequestHandler):
             topic = self._cluster.topic(name)
             partitions = [each for each in found if not _is_of_former_topic(each[1], topic)]
             if topic is None and version >= TOPIC_IDS_MIN_VERSION:
-                continue  # a topic that is gone has no id to be called by
+                continue  # a deleted topic has no id, and a response by id cannot name it
             if partitions:
                 topics.append(_topic(name, topic, partitions, unstable))
         return topics

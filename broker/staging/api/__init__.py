@@ -11,7 +11,7 @@ from lockstep.broker.staging.stage_commit import StageCommit
 
 
 def handlers(
-    ends: StageCommit, take_producer_id: Callable[[], Awaitable[int]], cluster: MetadataCache
+    stage_commit: StageCommit, take_producer_id: Callable[[], Awaitable[int]], cluster: MetadataCache
 ) -> list[RequestHandler]:
     """The handlers of this room."""
-    return [LockstepStaged(ends, take_producer_id, cluster)]
+    return [LockstepStaged(stage_commit, take_producer_id, cluster)]

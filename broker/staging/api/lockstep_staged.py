@@ -40,9 +40,12 @@ class LockstepStaged(RequestHandler):
     is_advertised = False
 
     def __init__(
-        self, ends: StageCommit, take_producer_id: Callable[[], Awaitable[int]], cluster: MetadataCache
+        self,
+        stage_commit: StageCommit,
+        take_producer_id: Callable[[], Awaitable[int]],
+        cluster: MetadataCache,
     ) -> None:
-        self._ends = ends
+        self._stage_commit = stage_commit
         self._take_producer_id = take_producer_id
         self._cluster = cluster
 
@@ -73,7 +76,7 @@ class LockstepStaged(RequestHandler):
         if request.is_commit:
             (record,) = request.record
             try:
-                group, appended = self._ends.commit(query, request.stages, record)
+                group, appended = self._stage_commit.commit(query, request.stages, record)
             except RequestError as rejection:
                 partition = self._cluster.partition(record.topic, record.partition_index)
                 if rejection.error in SPECULATIVE_ERRORS and partition is not None:
@@ -82,8 +85,8 @@ class LockstepStaged(RequestHandler):
             await group.committed()
             return LockstepStagedResponse(base_offset=appended.base_offset)
         if request.stages or request.abandoned:
-            groups = self._ends.abort(query, request.stages)
-            groups += self._ends.abandon(query, request.abandoned)
+            groups = self._stage_commit.abort(query, request.stages)
+            groups += self._stage_commit.abandon(query, request.abandoned)
             await asyncio.gather(*[group.committed() for group in groups])
             return LockstepStagedResponse()
         producer_id = staged_producer_id(query, await self._take_producer_id())

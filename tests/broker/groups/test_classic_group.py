@@ -154,9 +154,9 @@ def test_static_members() -> None:
 
 def test_whose_place_a_join_takes() -> None:
     group = group_of(member("a", "range", instance="one"))
-    assert group.replaced_by("", "one") is group.members["a"]
-    assert group.replaced_by("a", "one") is group.members["a"]
-    assert group.replaced_by("", "two") is None and group.replaced_by("", None) is None
+    assert group.find_replaced("", "one") is group.members["a"]
+    assert group.find_replaced("a", "one") is group.members["a"]
+    assert group.find_replaced("", "two") is None and group.find_replaced("", None) is None
 
 
 def test_everybody_joined() -> None:
@@ -236,7 +236,7 @@ def test_to_a_record_and_back() -> None:
     group = group_of(member("a", "x", "range"), member("b", "range", instance="i"))
     group.leader = "b"
     _to_stable(group)
-    metadata = group.committable({"a": b"part a"})
+    metadata = group.to_record({"a": b"part a"})
     assert (metadata.protocol, metadata.leader, metadata.generation) == ("range", "b", 1)
     assert metadata.state_time_ms == 4
     assert [(each.member_id, each.subscription, each.assignment) for each in metadata.members] == [
@@ -248,7 +248,7 @@ def test_to_a_record_and_back() -> None:
     assert again.static_ids == {"i": "b"}
     assert again.members["a"].protocols == (("range", b"a range"),)
     assert again.members["a"].assignment == b"part a"
-    assert again.committable({"a": b"part a"}) == metadata
+    assert again.to_record({"a": b"part a"}) == metadata
 
 
 def test_an_empty_record_and_back() -> None:
@@ -257,7 +257,7 @@ def test_an_empty_record_and_back() -> None:
     group.remove("a")
     group.transition(State.PREPARING_REBALANCE, 5)
     group.next_generation(6)
-    again = ClassicGroup.restore("g", group.committable({}))
+    again = ClassicGroup.restore("g", group.to_record({}))
     assert (again.state, again.generation, again.protocol_type) == (State.EMPTY, 2, "consumer")
     assert (again.protocol, again.leader, again.state_time_ms) == (None, None, 6)
 
@@ -265,7 +265,7 @@ def test_an_empty_record_and_back() -> None:
 def test_a_record_with_strange_contents_is_taken_over() -> None:
     group = group_of(member("a"))
     _to_stable(group)
-    metadata = group.committable({})
+    metadata = group.to_record({})
     changed: dict[str, Any] = {"leader": "nobody", "protocol": None}
     for name, value in changed.items():
         object.__setattr__(metadata, name, value)

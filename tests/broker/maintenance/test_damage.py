@@ -285,7 +285,7 @@ async def test_a_start_that_knows_of_damage_says_so_and_healing_is_said(
     scrubbing = broker.assembly.scrubber
     await scrubbing.check()
     restore(directory, value(10))
-    broker.groups[1].log.rot_met = True
+    broker.groups[1].log.corruption_found = True
     scrubbing._suspect_groups.clear()
     await scrubbing.check()
     (line,) = [each for each in caplog.messages if "no longer damaged" in each]

@@ -24,7 +24,7 @@ class Group:
     def __init__(self, read: list[tuple[int, int]], number: int, files: int) -> None:
         self.files = list(range(1, files + 1))
         self.log = SimpleNamespace(
-            rot_met=False,
+            corruption_found=False,
             damage=NoDamage(),
             segments=lambda: [SimpleNamespace(sequence=each) for each in self.files],
         )
@@ -80,9 +80,9 @@ async def test_what_has_rotted_is_read_again_later_and_later_until_it_is_whole()
     world = World(interval_ms=1000 * HOUR_MS)
     group = world.groups[1]
     group.rotten.add(3)
-    group.log.rot_met = True
+    group.log.corruption_found = True
     assert await world.until(CHECK_SECONDS) == [(1, each) for each in (1, 2, 3, 4)]
-    assert not group.log.rot_met
+    assert not group.log.corruption_found
     assert await world.until(CHECK_SECONDS + RETRY_SECONDS) == [(1, 3)]
     assert await world.until(CHECK_SECONDS + 2 * RETRY_SECONDS) == []
     assert await world.until(CHECK_SECONDS + 3 * RETRY_SECONDS) == [(1, 3)]
@@ -98,12 +98,12 @@ async def test_rot_that_is_met_again_and_again_is_not_looked_for_as_often() -> N
     group.rotten.add(3)
     reads = 0
     while world.now < 24 * 3600:
-        group.log.rot_met = True
+        group.log.corruption_found = True
         reads += len(await world.until(world.now + CHECK_SECONDS))
     assert 24 * 4 < reads < 2 * 24 * 5 + 50, "once an hour in the end"
-    group.log.rot_met = False
+    group.log.corruption_found = False
     await world.until(world.now + 2 * MAX_RETRY_SECONDS)
-    group.log.rot_met = True
+    group.log.corruption_found = True
     assert len(await world.until(world.now + CHECK_SECONDS)) >= 4, "at once, after it was quiet"
 
 
@@ -119,7 +119,7 @@ async def test_a_file_that_cannot_be_read_now_holds_up_no_other(
 ) -> None:
     world = World()
     world.groups[1].error = error
-    world.groups[1].log.rot_met = world.groups[2].log.rot_met = True
+    world.groups[1].log.corruption_found = world.groups[2].log.corruption_found = True
     assert len(await world.until(CHECK_SECONDS)) == 6
     assert "group 1: " in caplog.text and str(error) in caplog.text
 
@@ -145,7 +145,7 @@ async def test_the_ranges_of_the_file_that_was_read_are_logged_whatever_others_h
     damaged += [damage_document(4, each) for each in range(100, 125)]
     monkeypatch.setattr(scrub, "group_damage", lambda cluster, number, group: damaged if number == 1 else [])
     world.groups[1].rotten.add(4)
-    world.groups[1].log.rot_met = True
+    world.groups[1].log.corruption_found = True
     await world.until(CHECK_SECONDS)
     lines = [each for each in caplog.messages if "log file 4" in each]
     assert len(lines) == scrub.MAX_LOGGED_RANGES + 1 and len(caplog.messages) == len(lines)

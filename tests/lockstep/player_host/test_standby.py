@@ -53,15 +53,15 @@ def claims() -> ClaimsLog:
 async def test_a_clean_stop_hands_over_at_once(claims: ClaimsLog) -> None:
     log, streams = MemoryLog(), MemoryStreams("a")
     anna = await Process(claims, "anna", log, SLOW).start(streams)
-    await until(lambda: anna.standing.is_playing)
+    await until(lambda: anna.standing.is_delivering)
     bert = await Process(claims, "bert", log, SLOW).start(streams)
     log.append("a")
     await until(lambda: has_all(log, streams))
-    assert not bert.standing.is_playing
+    assert not bert.standing.is_delivering
     await anna.stop()
     log.append("a")
     await until(lambda: has_all(log, streams))
-    await until(lambda: bert.standing.is_playing)
+    await until(lambda: bert.standing.is_delivering)
     await bert.stop()
     assert [each[0] for each in streams["a"].greetings] == [1, 2]
     check(written(claims))
@@ -72,14 +72,14 @@ async def test_who_is_followed_learns_it_and_plays_no_more(
 ) -> None:
     log, streams = MemoryLog(), MemoryStreams("a")
     anna = await Process(claims, "anna", log, SLOW).start(streams)
-    await until(lambda: has_all(log, streams) and anna.standing.is_playing)
+    await until(lambda: has_all(log, streams) and anna.standing.is_delivering)
     anna.claims._topic.suspend_feed(0)  # type: ignore[attr-defined]  # it hears of it from a refusal alone
     bert = claims_of(claims, "bert", "bert", SLOW)
     await bert.open()
     held = await bert.claim(LOG_ID, at_once=True)
     assert held.claim.player_term == 2
     anna.claims._topic.resume_feed(0)  # type: ignore[attr-defined]
-    await until(lambda: not anna.standing.is_playing)
+    await until(lambda: not anna.standing.is_delivering)
     assert caplog.messages == ["topic-0: bert has claimed it in term 2; standing by"]
     await anna.stop()
     await bert.close()
@@ -110,7 +110,7 @@ async def test_log_lines_name_the_log_as_people_know_it(
     log.log_group = log_group
     claims.expire_next()
     anna = await Process(claims, "anna", log, LASTING).start(streams)
-    await until(lambda: anna.standing.is_playing)
+    await until(lambda: anna.standing.is_delivering)
     claims.fail_next()
     await anna.stop()
     assert caplog.messages == [
@@ -123,12 +123,12 @@ async def test_log_lines_name_the_log_as_people_know_it(
 async def test_what_fails_is_given_up_and_told(claims: ClaimsLog) -> None:
     log, streams = MemoryLog(), MemoryStreams("a")
     anna = await Process(claims, "anna", log, SLOW).start(streams)
-    await until(lambda: anna.standing.is_playing)
+    await until(lambda: anna.standing.is_delivering)
     log.entries.append(Entry(0, None))  # the router does not know what to do with it
     log.next_position = 1
     log.end()
     with pytest.raises(PlayerStopped):
         await asyncio.wait_for(anna.task, 20)
-    assert not anna.standing.is_playing
+    assert not anna.standing.is_delivering
     assert written(claims)[-1].player is None
     await anna.stop()

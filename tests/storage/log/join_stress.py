@@ -213,7 +213,7 @@ class Round:
         self.is_over.set()
         for thread in threads:
             thread.join(60)
-        if self.log.damage.known() or self.log.rot_met:
+        if self.log.damage.known() or self.log.corruption_found:
             self.problems.append(f"damage is known: {self.log.damage.known()}")
 
 

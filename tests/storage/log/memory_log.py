@@ -50,7 +50,7 @@ class MemoryLog:
         self.checkpoint: Checkpoint | None = None
         self.hard_state = HardState()
         self.flushed_index = 0
-        self.rot_met = False
+        self.corruption_found = False
         self.damage = NoDamage()
         self.disk_full = False
         """Set by the test: no room for another frame."""

@@ -75,7 +75,7 @@ def test_a_read_ends_before_a_batch_that_changed_and_begins_with_none(byte: int)
     with pytest.raises(DamagedBatch):
         log.read(PARTITION, first, 1 << 30, 1 << 40)
     assert read(log, end) == [each for each in whole if each >= end]
-    assert log.rot_met
+    assert log.corruption_found
     (known,) = log.damage.known()
     assert (known.partition, known.first_offset, known.end_offset) == (PARTITION, first, end)
 
@@ -121,7 +121,7 @@ def test_damage_is_known_after_a_restart_until_all_verifies() -> None:
     (known,) = log.damage.known()
     assert (known.sequence, known.first_offset, known.end_offset) == (sequence, first, end)
     log, disk = reopened(log, disk)
-    assert log.rot_met and log.damage.is_damaged(sequence)
+    assert log.corruption_found and log.damage.is_damaged(sequence)
     segment = log.segments()[0]
     log.rewrite_segment(sequence, model.ship_frames(segment.first_index, segment.last_index, 1 << 30))
     assert log.damage.known() == []

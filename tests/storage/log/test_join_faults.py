@@ -531,7 +531,7 @@ def test_a_stopped_log_is_verified_and_its_damage_named(tmp_path: Path) -> None:
             (directory / each).write_bytes(data)
         (directory / "0000000000000003.segment").write_bytes(bytes(100))  # one that has come back
         found = inspect.verify(directory, GROUP)
-        assert found.frames == model.last_index and found.is_rotten is damaged and not found.rot
+        assert found.frames == model.last_index and found.is_corrupt is damaged and not found.corruption
         if damaged:
             assert [(each.segment, each.partition) for each in found.damage] == [(6, 1)]
             assert name in found.damage[0].problem

@@ -146,7 +146,7 @@ def test_two_hundred_small_segments_become_few(tmp_path: Path) -> None:
     assert log.join() > 30
     agree(log, model)
     verdict = inspect.verify(tmp_path, GROUP)
-    assert not verdict.is_rotten and verdict.frames == model.last_index
+    assert not verdict.is_corrupt and verdict.frames == model.last_index
     log.close()
     for path in tmp_path.glob("*.index"):
         path.unlink()
@@ -335,7 +335,7 @@ def test_a_segment_that_cannot_be_read_keeps_no_other_from_being_joined(
     with pytest.raises((OSError, CorruptLog), match="bad sector" if is_lost else "segment byte") as raised:
         log.join()
     log.reading_failed(raised.value)
-    assert log.rot_met and [each.sequence for each in log.segments()] == [1, 2, 3, 4, 8, 12]
+    assert log.corruption_found and [each.sequence for each in log.segments()] == [1, 2, 3, 4, 8, 12]
     assert not [name for name in disk.list_dir(DIRECTORY) if name.endswith(".tmp")]
     assert log.scrub(2) == (3, 4)
     assert log.join() > 0  # the neighbours behind it
@@ -354,7 +354,7 @@ def test_a_joined_file_that_cannot_be_written_is_no_full_disk_and_no_rot(operati
     with pytest.raises(WriteFailed, match=r"join\.tmp.*Input/output error") as raised:
         log.join()
     log.reading_failed(raised.value)
-    assert not log.rot_met and not log.disk_full
+    assert not log.corruption_found and not log.disk_full
     disk.fault = None
     assert log.join() == 3
     agree(log, model)
@@ -366,7 +366,7 @@ def test_an_error_that_is_no_rot_ends_the_pass_as_it_is() -> None:
     with pytest.raises(OSError, match="no memory") as raised:
         log.join()
     log.reading_failed(raised.value)
-    assert not log.rot_met
+    assert not log.corruption_found
     disk.fault = None
     assert log.join() == 3
     agree(log, model)

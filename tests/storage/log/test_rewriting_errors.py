@@ -85,7 +85,7 @@ def test_a_sector_that_is_lost_before_the_second_reading_is_no_full_disk(reading
     assert headers_read == 2 * (reading - 1) + 1, "the header, and the frames in one window"
     disk.fault = None
     log.reading_failed(raised.value)
-    assert log.rot_met and not log.disk_full
+    assert log.corruption_found and not log.disk_full
     assert not [name for name in disk.list_dir(DIRECTORY) if name.endswith(".tmp")]
     agree(log, model)
 

@@ -43,7 +43,7 @@ def on_disk(image: Image, directory: Path) -> Path:
 
 def rot_is_seen(directory: Path) -> bool:
     try:
-        return inspect.verify(directory, GROUP).is_rotten
+        return inspect.verify(directory, GROUP).is_corrupt
     except NewerFormat:
         return True
 
@@ -126,13 +126,13 @@ def test_rot_names_file_and_place_and_a_torn_tail_is_cut(tmp_path: Path) -> None
         if i < 5:
             with pytest.raises(CorruptLog, match=rf"{name} byte \d+: partition 1 offset {i}.*flushed up to"):
                 DataLog.open(DIRECTORY, GROUP, OPTIONS, damaged(image, name, bad))
-            (rot,) = verdict.rot
+            (rot,) = verdict.corruption
             assert name in rot and f"partition 1 offset {i}" in rot
         else:
             # No marker speaks of the last write yet, so it cannot be told from a torn one.
             log = DataLog.open(DIRECTORY, GROUP, OPTIONS, damaged(image, name, bad))
             assert log.last_index == 5
-            assert (verdict.is_rotten, verdict.frames, verdict.ends_at) == (False, 5, log.report.cut_at)
+            assert (verdict.is_corrupt, verdict.frames, verdict.ends_at) == (False, 5, log.report.end_text)
     world.idle()
     bad = world.disk.now().files[name].replace(bytes([6]) * 300, bytes([9]) * 300)
     with pytest.raises(CorruptLog, match="batch does not match"):
@@ -296,4 +296,4 @@ def test_inspection_shows_every_frame_and_an_undamaged_log_is_ok(tmp_path: Path)
     shown = [scanned.frame() for _, scanned in inspect.GroupLog(tmp_path, GROUP).frames()]
     assert len(shown) == 40 and all(map(same, shown, world.frames))
     verdict = inspect.verify(tmp_path, GROUP)
-    assert (verdict.is_rotten, verdict.notes, verdict.frames) == (False, [], 40)
+    assert (verdict.is_corrupt, verdict.notes, verdict.frames) == (False, [], 40)

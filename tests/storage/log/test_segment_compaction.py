@@ -568,7 +568,7 @@ def test_inspection_reads_cleaned_and_installed_segments_and_over_freed_ones(tmp
     for name, each, frames in (("cleaned", disk, 90), ("installed", copy_disk, len(shipped_frames(copy)))):
         (tmp_path / name).mkdir()
         verdict = inspect.verify(on_disk(each.now(), tmp_path / name), GROUP)
-        assert (verdict.is_rotten, verdict.frames) == (False, frames)
+        assert (verdict.is_corrupt, verdict.frames) == (False, frames)
 
 
 def shipped_frames(log: DataLog) -> list[Frame]:

@@ -291,5 +291,5 @@ def test_a_scrub_beside_a_truncation_reports_no_damage(
     else:
         found.append(log.scrub(segment.sequence, cut))
     assert found == [None] and len(pair.frames) == segment.first_index + 21
-    assert not log.damage.known() and not log.rot_met
+    assert not log.damage.known() and not log.corruption_found
     pair.agree()
