@@ -248,10 +248,10 @@ def restore(partitions: Mapping[int, HasTransactions], data: bytes) -> None:
     while at < len(data):
         blocks = 0
         if version == 1:
-            number, opened, others = _PARTITION_1.unpack_from(data, at)
+            local_id, opened, others = _PARTITION_1.unpack_from(data, at)
             at += _PARTITION_1.size
         else:
-            number, opened, blocks, others = _PARTITION.unpack_from(data, at)
+            local_id, opened, blocks, others = _PARTITION.unpack_from(data, at)
             at += _PARTITION.size
         transactions = PartitionTransactions()
         for _ in range(opened):
@@ -259,5 +259,5 @@ def restore(partitions: Mapping[int, HasTransactions], data: bytes) -> None:
             transactions.open[producer_id] = first_offset
             at += _OPEN.size
         at = transactions.aborted.restore(data, at, blocks, others)
-        if number in partitions:
-            partitions[number].transactions = transactions
+        if local_id in partitions:
+            partitions[local_id].transactions = transactions

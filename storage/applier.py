@@ -88,8 +88,8 @@ class Applier:
     def _forget_closed(self) -> None:
         """Lets the log free its memory of partitions that have just been closed."""
         closed, self._state.control.just_closed = self._state.control.just_closed, []
-        for number in closed:
-            self._log.forget_partition(number)
+        for local_id in closed:
+            self._log.forget_partition(local_id)
 
     def on_truncate(self, last_index: int) -> None:
         """Drops the frames after `last_index`, which are truncated, and all that was derived from them."""

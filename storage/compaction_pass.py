@@ -50,13 +50,13 @@ class Cleaned(NamedTuple):
     """The result of a pass."""
 
     ends: dict[int, int]
-    """By partition number: below this it is clean."""
+    """By local id: below this it is clean."""
     saved_bytes: int
     """That files on the disk are smaller."""
     segments: int
     """That were rewritten."""
     unreadable: Sequence[tuple[int, int]]
-    """(partition number, base offset) of batches that could not be opened or made again: they stay."""
+    """(local id, base offset) of batches that could not be opened or made again: they stay."""
 
 
 def clean(
@@ -71,10 +71,10 @@ def clean(
     """Clean partitions as far as a map of `memory_bytes` reaches; those it does not reach are left out.
 
     No tombstone is removed while `horizons_end` returns False: a snapshot that is being sent has older
-    segments as they were, and must not arrive without the tombstones of their records. `log_start`: by
-    partition number, below which everything is deleted; `LAST_OFFSET` for a closed one, and for the control
-    partition, whose records a checkpoint covers. Raises CorruptLog, FramesUnavailable, StorageFull,
-    OffsetOutOfRange where the log changed, and whatever `breathe` does.
+    segments as they were, and must not arrive without the tombstones of their records. `log_start`: by local
+    id, below which everything is deleted; `LAST_OFFSET` for a closed one, and for the control partition,
+    whose records a checkpoint covers. Raises CorruptLog, FramesUnavailable, StorageFull, OffsetOutOfRange
+    where the log changed, and whatever `breathe` does.
     """
     passes: dict[int, PartitionCleaning] = {}
     newest = {each.partition: each.newest_offset for each in wanted}
@@ -87,19 +87,19 @@ def clean(
 
     def judge(entry: DirectoryEntry, payload: Buffer) -> RewrittenBatch | bool:
         breathe(0)
-        number = entry.partition
-        if entry.base_offset + entry.record_count <= log_start(number):
+        local_id = entry.partition
+        if entry.base_offset + entry.record_count <= log_start(local_id):
             return False
-        cleaning = passes.get(number)
+        cleaning = passes.get(local_id)
         if cleaning is None or entry.base_offset >= cleaning.end:
             return True
         left = cleaning.judge(payload)
         if isinstance(left, FilteredBatch):
             return RewrittenBatch(left.batch, left.max_timestamp)
-        return left or entry.base_offset + entry.record_count > newest[number]
+        return left or entry.base_offset + entry.record_count > newest[local_id]
 
-    def is_closed(number: int) -> bool:
-        return log_start(number) == LAST_OFFSET
+    def is_closed(local_id: int) -> bool:
+        return log_start(local_id) == LAST_OFFSET
 
     saved_bytes = segments = 0
     for segment in _touched_segments(log, passes, log_start):
@@ -111,8 +111,8 @@ def clean(
             continue  # freed meanwhile: all its records are deleted, also those with a tombstone
         saved_bytes += fewer
         segments += fewer != 0
-    ends = {number: each.end for number, each in passes.items()}
-    unreadable = [(number, offset) for number, each in passes.items() for offset in each.unreadable]
+    ends = {local_id: each.end for local_id, each in passes.items()}
+    unreadable = [(local_id, offset) for local_id, each in passes.items() for offset in each.unreadable]
     return Cleaned(ends, saved_bytes, segments, unreadable)
 
 
@@ -125,13 +125,13 @@ def _map_keys(
     horizons_end: Callable[[], bool],
 ) -> PartitionCleaning:
     """A partition's rules, with the last offset of every key in the stretch that it wants cleaned."""
-    number, dirty, end, delete_retention_ms, aborted, _ = wanted
+    local_id, dirty, end, delete_retention_ms, aborted, _ = wanted
     between = aborted.overlapping(dirty, end)  # no record of those before is left
-    found = PartitionCleaning(number, dirty, end, now_ms, delete_retention_ms, between, room, horizons_end)
-    offset = max(dirty, log.first_offset(number) or 0)
+    found = PartitionCleaning(local_id, dirty, end, now_ms, delete_retention_ms, between, room, horizons_end)
+    offset = max(dirty, log.first_offset(local_id) or 0)
     while offset < found.end:
         before = offset
-        for buffer in read_over_gaps(log, number, 0, offset, READ_BYTES, found.end).buffers:
+        for buffer in read_over_gaps(log, local_id, 0, offset, READ_BYTES, found.end).buffers:
             offset = found.fill(buffer, breathe)
             if offset >= found.end:
                 break

@@ -14,7 +14,7 @@ from collections.abc import Container, Mapping
 
 
 class CompactionProgress:
-    """By partition number. On the log's own thread, but for `of` and `resets`."""
+    """By local id. On the log's own thread, but for `of` and `resets`."""
 
     __slots__ = ("_ends", "resets")
 

@@ -93,7 +93,7 @@ class PartitionCleaning:
 
     def __init__(
         self,
-        number: int,
+        local_id: int,
         dirty_offset: int,
         end: int,
         now_ms: int,
@@ -102,7 +102,7 @@ class PartitionCleaning:
         room: int = 1 << 20,
         horizons_end: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.number = number
+        self.local_id = local_id
         self.dirty_offset = dirty_offset
         self.end = end
         """While the map is filled: how far that may go. Then: where it ends."""
@@ -142,7 +142,7 @@ class PartitionCleaning:
         try:
             verify(batch, 0, header)
         except MalformedBatch as error:
-            raise CorruptLog(f"partition {self.number} offset {header.base_offset}: {error}") from None
+            raise CorruptLog(f"partition {self.local_id} offset {header.base_offset}: {error}") from None
         if header.is_control or self._is_aborted(header):
             return True
         try:

@@ -1,7 +1,7 @@
 """A log group's own commands about its partitions: which are opened, closed, and where their logs start.
 
 The leader commits each as records of the control partition; all members apply them (`control_partition`).
-Owns the next free partition number while this member leads. Does not: decide what is opened or deleted.
+Owns the next free local id while this member leads. Does not: decide what is opened or deleted.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class ControlCommands:
         self._next_number = state.next_local_id
 
     def reset(self) -> None:
-        """Begin with the next number that the applied commands leave free."""
+        """Begins with the next local id that the applied commands leave free."""
         self._next_number = self._control.next_local_id
 
     async def open_partitions(self, partitions: Sequence[tuple[bytes, int]]) -> list[PartitionLog]:
-        """Opens a partition for each (topic id, Kafka partition number), in order."""
+        """Opens a partition for each (topic id, partition index), in order."""
         first = self._next_number
         self._next_number += len(partitions)
         commands = [
@@ -52,26 +52,26 @@ class ControlCommands:
         await self._command(commands)
         return [self._control.partitions[first + place] for place in range(len(partitions))]
 
-    async def close_partitions(self, numbers: Sequence[int]) -> None:
+    async def close_partitions(self, local_ids: Sequence[int]) -> None:
         """Closes partitions for good; their records are dead."""
-        await self._command([control.close_command(number) for number in numbers])
+        await self._command([control.close_command(local_id) for local_id in local_ids])
 
     async def advance_log_starts(self, offsets: Mapping[int, int]) -> None:
         """Deletes the records of each partition below its offset.
 
         Raises ValueError for an offset above the high watermark.
         """
-        for number, offset in offsets.items():
-            if offset > self._control.partitions[number].high_watermark:
-                raise ValueError(f"offset {offset} of partition {number} is not committed")
+        for local_id, offset in offsets.items():
+            if offset > self._control.partitions[local_id].high_watermark:
+                raise ValueError(f"offset {offset} of partition {local_id} is not committed")
         await self._command([control.log_start_command(n, offset) for n, offset in offsets.items()])
 
     async def _command(self, commands: Sequence[control.Command]) -> None:
         """Commits commands in order, in as many batches as they need, all under one leadership: their
         premises (which numbers are free, for one) hold for no longer."""
-        leadership = self._leadership.number
+        leadership = self._leadership.leadership_count
         for first in range(0, len(commands), COMMANDS_PER_BATCH):
-            if leadership != self._leadership.number:
+            if leadership != self._leadership.leadership_count:
                 raise NotLeader(f"group {self._leadership.group_id} was not led here all the time")
             values = [control.encode_command(each) for each in commands[first : first + COMMANDS_PER_BATCH]]
             await self._append_values(self._control.partitions[CONTROL_PARTITION], values)

@@ -29,20 +29,20 @@ def read(
 
 def read_over_gaps(
     log: DataLog,
-    number: int,
+    local_id: int,
     log_start_offset: int,
     offset: int,
     max_bytes: int,
     end_offset: int,
     wait: bool = True,
 ) -> ReadResult:
-    """Reads like `read`, from a partition by its number; below `log_start_offset` all is deleted."""
+    """Reads like `read`, from a partition by its local id; below `log_start_offset` all is deleted."""
     read_log = log.read_cold if wait else log.read
     for left in reversed(range(MAX_ATTEMPTS)):
         try:
-            return read_log(number, offset, max_bytes, end_offset)
+            return read_log(local_id, offset, max_bytes, end_offset)
         except OffsetOutOfRange:
-            first = log.first_offset(number)
+            first = log.first_offset(local_id)
             if not left or first is None or offset < log_start_offset:
                 raise
             offset = max(offset, first)

@@ -112,5 +112,5 @@ class LogCleaner:
     def _ships_nothing(self) -> bool:
         return not self._replica.installer.is_sending
 
-    def _is_closed(self, number: int) -> bool:
-        return self._control.log_start(number) == LAST_OFFSET
+    def _is_closed(self, local_id: int) -> bool:
+        return self._control.log_start(local_id) == LAST_OFFSET

@@ -228,7 +228,7 @@ class LogGroup:
 
     @property
     def partitions(self) -> dict[int, PartitionLog]:
-        """Open partitions by number, the control partition (0) included."""
+        """Open partitions by local id, the control partition (0) included."""
         return self.control.partitions
 
     @property

@@ -52,7 +52,7 @@ class LsnReader:
         """Reads frames from the one that holds an LSN on: at least one, where it is committed, else at most
         `max_bytes`, with the batches of all partitions. `note` afterwards where the next read begins.
 
-        Args: partitions: partitions by number; segments with batches of others only may be skipped.
+        Args: partitions: partitions by local id; segments with batches of others only may be skipped.
         Raises FramesUnavailable where the log changes meanwhile, CorruptLog, OSError.
         """
         upto, index = self._group.applied_index, self._positions.get(first_lsn)
@@ -102,7 +102,7 @@ class LsnReader:
     async def first_kept(self, log_starts: Mapping[int, int]) -> int:
         """Returns the LSN from which on nothing of these partitions is deleted.
 
-        Args: log_starts: offsets, by partition number. Raises as `committed_end`.
+        Args: log_starts: offsets, by local id. Raises as `committed_end`.
         """
         lsns = []
         for partition, start in log_starts.items():
@@ -117,7 +117,7 @@ class LsnReader:
     async def first_of(self, offsets: Mapping[int, int]) -> int | None:
         """Returns the lowest LSN of these records; None where there are none, or their frames were freed.
 
-        Args: offsets: by partition number. Raises as `committed_end`.
+        Args: offsets: by local id. Raises as `committed_end`.
         """
         of_offset = self._log.lsns.of_offset
         found = [await asyncio.to_thread(of_offset, *each) for each in offsets.items()]

@@ -58,7 +58,7 @@ class ReadAhead:
         self._loop = loop
         self._read = read
         self._stretches: dict[tuple[int, int], _Stretch] = {}
-        """By (partition's number, offset), oldest first."""
+        """By (local id, offset), oldest first."""
         self._expiring = self._closed = False
         self.hits = 0
 

@@ -113,7 +113,7 @@ class Replica:
             log, raft, self._post, self.now_ms, loop, threads, self.trim, self._step
         )
         self._control = state.control
-        self._log_start: Callable[[int], int] = lambda number: state.control.log_start(number)
+        self._log_start: Callable[[int], int] = lambda local_id: state.control.log_start(local_id)
         self.compaction_progress = CompactionProgress()
         forget = self.compaction_progress.forget
         self.repairing = SegmentRepair(log, raft, self._log_start, self._post, forget, self._loop, threads)

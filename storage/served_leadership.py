@@ -32,8 +32,8 @@ class ServedLeadership:
         "_on_outcome_unknown",
         "group_id",
         "is_serving",
+        "leadership_count",
         "listeners",
-        "number",
     )
 
     def __init__(
@@ -43,7 +43,7 @@ class ServedLeadership:
         self._loop = loop
         self._on_outcome_unknown = on_outcome_unknown
         self.is_serving = False
-        self.number = 0
+        self.leadership_count = 0
         """Another one after each change."""
         self._changed_at = 0.0
         self.listeners: list[Callable[[bool], None]] = []
@@ -59,15 +59,15 @@ class ServedLeadership:
         if serving == self.is_serving:
             return
         self.is_serving = serving
-        self.number += 1
+        self.leadership_count += 1
         self._changed_at = self._loop.time()
         if not serving:
-            self._loop.call_later(UNKNOWN_OUTCOME_SECONDS, self._end_unknown_outcome, self.number)
+            self._loop.call_later(UNKNOWN_OUTCOME_SECONDS, self._end_unknown_outcome, self.leadership_count)
         for listener in self.listeners:
             self._loop.call_soon(self._notify, listener, serving)
 
-    def _end_unknown_outcome(self, number: int) -> None:
-        if number == self.number:
+    def _end_unknown_outcome(self, leadership_count: int) -> None:
+        if leadership_count == self.leadership_count:
             self._on_outcome_unknown()
 
     def _notify(self, listener: Callable[[bool], None], serving: bool) -> None:

@@ -14,7 +14,7 @@ from typing import Protocol
 Buffer = bytes | bytearray | memoryview
 
 CONTROL_PARTITION = 0
-"""The partition number that holds a group's own entries (open, close, log starts)."""
+"""The local id of the partition with a group's own entries (open, close, log starts)."""
 LAST_OFFSET = (1 << 63) - 1
 """Above every offset that a record can have."""
 NOTES_PARTITION = (1 << 32) - 1
@@ -226,7 +226,7 @@ class CorruptLog(StorageError):
 
 class DamagedBatch(CorruptLog):
     """A batch of a log file does not verify, or the disk has lost it: [base_offset, next_offset) of a
-    partition by number. For a whole file, all that the file held of the partition."""
+    partition by local id. For a whole file, all that the file held of the partition."""
 
     def __init__(
         self, sequence: int, serial: int, partition: int, base_offset: int, next_offset: int, problem: str

@@ -95,8 +95,8 @@ def apply_marks(view: memoryview, at: int, entries: list[tuple[int, ...]], chain
 def _changed(fields: tuple[int, ...], length: int, crc: int, timestamp: int) -> tuple[int, ...]:
     if length == 0:
         return (*fields[:7], fields[7] | ENTRY_REMOVED)
-    number, base, count, _, _, leader_epoch, _, flags = fields
-    return number, base, count, length, crc, leader_epoch, timestamp, flags | ENTRY_SHORTENED
+    local_id, base, count, _, _, leader_epoch, _, flags = fields
+    return local_id, base, count, length, crc, leader_epoch, timestamp, flags | ENTRY_SHORTENED
 
 
 def is_changed(frame: Frame) -> bool:

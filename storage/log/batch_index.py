@@ -2,7 +2,7 @@
 sealed segment. (Leader epochs are runs in memory, and a fifth array in the file.)
 
 `BatchIndex` is the arrays of one partition in one segment, in offset order. `SegmentSummary` is what stays
-in memory of a sealed segment: one row per partition, in arrays sorted by partition number, so that memory
+in memory of a sealed segment: one row per partition, in arrays sorted by local id, so that memory
 grows with (segments x partitions), never with batches. The index file holds both, each with its checksum;
 it is derived: a missing, stale or broken one is rebuilt from the segment.
 """
@@ -109,9 +109,9 @@ class BatchIndex:
         return INDEX_COST_BYTES + 24 * len(self.bases)
 
 
-def forget_partition(batches: dict[int, BatchIndex], number: int) -> None:
+def forget_partition(batches: dict[int, BatchIndex], local_id: int) -> None:
     """Drop a closed partition from the index of a segment that is written to; its bytes count as dead."""
-    index = batches.pop(number, None)
+    index = batches.pop(local_id, None)
     if index is not None:
         dead = batches.get(DEAD_PARTITION)
         if dead is None:
@@ -121,10 +121,10 @@ def forget_partition(batches: dict[int, BatchIndex], number: int) -> None:
 
 def add_to_index(batches: dict[int, BatchIndex], entries: Iterable[tuple[int, ...]], offset: int) -> int:
     """Index a frame's batches, whose payloads begin at `offset`; where they end."""
-    for number, base, count, length, _, leader_epoch, timestamp, flags in entries:
-        index = batches.get(number)
+    for local_id, base, count, length, _, leader_epoch, timestamp, flags in entries:
+        index = batches.get(local_id)
         if index is None:
-            index = batches[number] = BatchIndex()
+            index = batches[local_id] = BatchIndex()
         if flags & ENTRY_REMOVED:
             index.add(base, count, offset, 0, NO_TIMESTAMP, leader_epoch)
             continue
@@ -157,12 +157,12 @@ class SegmentPartition:
 class SegmentSummary:
     """Per partition of a segment: first and next offset, newest timestamp, bytes, place in the index file."""
 
-    __slots__ = ("counts", "firsts", "index_format", "nexts", "numbers", "timestamps", "totals")
+    __slots__ = ("counts", "firsts", "index_format", "local_ids", "nexts", "timestamps", "totals")
 
     def __init__(self, index_format: int = 0) -> None:
         self.index_format = index_format or INDEX_FORMAT
         """The format of the index file beside the segment."""
-        self.numbers = array("I")
+        self.local_ids = array("I")
         self.counts = array("I")
         self.firsts = array("q")
         self.nexts = array("q")
@@ -172,11 +172,11 @@ class SegmentSummary:
     @classmethod
     def of(cls, batches: dict[int, BatchIndex]) -> SegmentSummary:
         summary = cls()
-        for number in sorted(batches):
-            each = batches[number]
+        for local_id in sorted(batches):
+            each = batches[local_id]
             if not each.bases and not each.total_bytes:
                 continue
-            summary.numbers.append(number)
+            summary.local_ids.append(local_id)
             summary.counts.append(len(each.bases))
             summary.firsts.append(each.bases[0] if each.bases else 0)
             summary.nexts.append(each.next_offset)
@@ -184,45 +184,45 @@ class SegmentSummary:
             summary.totals.append(each.total_bytes)
         return summary
 
-    def row(self, number: int) -> int:
+    def row(self, local_id: int) -> int:
         """The partition's row, or -1."""
-        row = bisect_left(self.numbers, number)
-        return row if row < len(self.numbers) and self.numbers[row] == number else -1
+        row = bisect_left(self.local_ids, local_id)
+        return row if row < len(self.local_ids) and self.local_ids[row] == local_id else -1
 
     def partitions(self) -> Iterator[SegmentPartition]:
-        """In order of partition number."""
-        return map(self._at, range(len(self.numbers)))
+        """in order of local id."""
+        return map(self._at, range(len(self.local_ids)))
 
     def shares(self, wanted: Collection[int]) -> Iterator[SegmentPartition]:
         """Returns the shares of some partitions, in no order: as many steps as there are of them, or rows,
         whichever is less."""
-        if len(wanted) < len(self.numbers):
-            rows = [row for number in wanted if (row := self.row(number)) >= 0]
+        if len(wanted) < len(self.local_ids):
+            rows = [row for local_id in wanted if (row := self.row(local_id)) >= 0]
         else:
-            rows = [row for row, number in enumerate(self.numbers) if number in wanted]
+            rows = [row for row, local_id in enumerate(self.local_ids) if local_id in wanted]
         return map(self._at, rows)
 
     def _at(self, row: int) -> SegmentPartition:
         return SegmentPartition(
-            self.numbers[row], self.firsts[row], self.nexts[row] - 1, self.timestamps[row], self.totals[row]
+            self.local_ids[row], self.firsts[row], self.nexts[row] - 1, self.timestamps[row], self.totals[row]
         )
 
     def live_row(self, log_start: Callable[[int], int], first: int) -> int:
         """A row whose partition has something here from its log start on, -1 where none has. Looked for from
         row `first` on and round: log starts rise, so what was dead before the one found last stays dead."""
-        for row in itertools.chain(range(first, len(self.numbers)), range(first)):
-            if self.totals[row] and self.nexts[row] > log_start(self.numbers[row]):
+        for row in itertools.chain(range(first, len(self.local_ids)), range(first)):
+            if self.totals[row] and self.nexts[row] > log_start(self.local_ids[row]):
                 return row
         return -1
 
     def dead_bytes(self, log_start: Callable[[int], int]) -> int:
         """See `SealedSegment.dead_bytes`. Looked at for every segment again and again: no object for a
         row."""
-        rows = zip(self.numbers, self.nexts, self.totals, strict=True)
-        return sum([total for number, end, total in rows if end <= log_start(number)])
+        rows = zip(self.local_ids, self.nexts, self.totals, strict=True)
+        return sum([total for local_id, end, total in rows if end <= log_start(local_id)])
 
     def arrays(self) -> tuple[array[int], ...]:
-        return self.numbers, self.counts, self.firsts, self.nexts, self.timestamps, self.totals
+        return self.local_ids, self.counts, self.firsts, self.nexts, self.timestamps, self.totals
 
 
 class IndexHeader:
@@ -314,14 +314,14 @@ def encode_index(header: IndexHeader, summary: SegmentSummary, batches: dict[int
         header.term,
         header.time_ms,
     )
-    body = _HEADER.pack(_MAGIC, 0, INDEX_FORMAT, 0, *fields, len(summary.numbers))[_CRC_FROM:] + rows
+    body = _HEADER.pack(_MAGIC, 0, INDEX_FORMAT, 0, *fields, len(summary.local_ids))[_CRC_FROM:] + rows
     parts = [_MAGIC + crc32c(body).to_bytes(4, "big") + body]
     nothing = BatchIndex()
-    for number in summary.numbers:
-        each = batches.get(number, nothing)
+    for local_id in summary.local_ids:
+        each = batches.get(local_id, nothing)
         columns = (each.bases, each.positions, each.lengths, each.timestamps, _epochs(each))
         data = b"".join(map(_big, columns))
-        parts.append(crc32c(data, number).to_bytes(4, "big") + data)
+        parts.append(crc32c(data, local_id).to_bytes(4, "big") + data)
     return parts
 
 
@@ -349,7 +349,7 @@ def decode_index_head(data: bytes) -> tuple[IndexHeader, SegmentSummary] | None:
         columns.append(_native(code, data[at : at + width * count]))
         at += width * count
     (
-        summary.numbers,
+        summary.local_ids,
         summary.counts,
         summary.firsts,
         summary.nexts,
@@ -361,7 +361,7 @@ def decode_index_head(data: bytes) -> tuple[IndexHeader, SegmentSummary] | None:
 
 def batches_at(summary: SegmentSummary, row: int) -> tuple[int, int]:
     """(position, bytes) of a partition's checksum and arrays in the index file."""
-    before = INDEX_HEADER_BYTES + _ROW_BYTES * len(summary.numbers)
+    before = INDEX_HEADER_BYTES + _ROW_BYTES * len(summary.local_ids)
     each = _BATCH_BYTES[summary.index_format]
     return before + 4 * row + each * sum(summary.counts[:row]), 4 + each * summary.counts[row]
 
@@ -371,7 +371,7 @@ def decode_batches(data: bytes, summary: SegmentSummary, row: int) -> BatchIndex
     count = summary.counts[row]
     if len(data) != 4 + _BATCH_BYTES[summary.index_format] * count:
         return None
-    if int.from_bytes(data[:4], "big") != crc32c(data[4:], summary.numbers[row]):
+    if int.from_bytes(data[:4], "big") != crc32c(data[4:], summary.local_ids[row]):
         return None
     index = BatchIndex()
     at = 4

@@ -323,13 +323,13 @@ class LogReader:
     def _scan_partition(
         self, segment: Segment, share: SegmentPartition, breathe: Callable[[int], None]
     ) -> None:
-        number = share.partition
+        local_id = share.partition
         try:
-            index = self._table.index_of(segment, number, load=True)
+            index = self._table.index_of(segment, local_id, load=True)
         except CorruptLog as error:
             end = share.last_offset + 1
             self._damage.note(
-                DamagedBatch(segment.sequence, segment.serial, number, share.first_offset, end, str(error))
+                DamagedBatch(segment.sequence, segment.serial, local_id, share.first_offset, end, str(error))
             )
             return
         for first, end in read_runs(index, 0, len(index.bases)) if index is not None else ():
@@ -339,7 +339,7 @@ class LogReader:
                 bad_row = _first_bad_row(index, first, last, view)
                 breathe(sum(index.lengths[first : bad_row + 1]))  # what is behind it comes again
                 if bad_row < last:
-                    self._damage.note(_damaged_range(segment, number, index, bad_row))
+                    self._damage.note(_damaged_range(segment, local_id, index, bad_row))
                 first = min(bad_row + 1, last)
 
     def _preadv(self, fd: int, data: bytearray, start: int, wait: bool) -> int:

@@ -48,7 +48,7 @@ class DamagedRange:
         """`Segment.serial` of the segment: another number once that segment has been rewritten."""
         self.sequence = sequence
         self.partition = partition
-        """The partition's number in its log group. NO_PARTITION: no batch is damaged but frames are, and the
+        """The partition's local id. NO_PARTITION: no batch is damaged but frames are, and the
         two offsets are their Raft indexes."""
         self.first_offset = first_offset
         self.end_offset = end_offset

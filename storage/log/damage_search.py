@@ -289,18 +289,18 @@ class DamageSearch:
 
     def _take(self, scan: _TolerantScan, frame: ScannedFrame) -> None:
         """Note a frame's batches that do not verify, and the offsets that a gap before it has cost."""
-        for number, base, count, *_ in frame.entries:
-            if number not in NAMELESS:
-                next_offset, gaps = self._nexts.get(number, (base, self._gaps))
+        for local_id, base, count, *_ in frame.entries:
+            if local_id not in NAMELESS:
+                next_offset, gaps = self._nexts.get(local_id, (base, self._gaps))
                 if base > next_offset and gaps < self._gaps:
-                    self._add(self._gap_segment, number, next_offset, base - 1, self._gap_problem)
-                self._nexts[number] = base + count, self._gaps
-        for number, base, count, *_ in scan.bad_entries:
+                    self._add(self._gap_segment, local_id, next_offset, base - 1, self._gap_problem)
+                self._nexts[local_id] = base + count, self._gaps
+        for local_id, base, count, *_ in scan.bad_entries:
             problem = f"{scan.path} byte {frame.offset}: a batch does not match its directory entry"
-            if number in NAMELESS:
+            if local_id in NAMELESS:
                 self._add(scan.sequence, NO_PARTITION, frame.index, frame.index, problem)
             else:
-                self._add(scan.sequence, number, base, base + count - 1, problem)
+                self._add(scan.sequence, local_id, base, base + count - 1, problem)
 
     def _gap(self, sequence: int, problem: str) -> None:
         self._gaps += 1
@@ -327,12 +327,12 @@ class DamageSearch:
         self._add(sequence, NO_PARTITION, first_index, max(first_index, last_index), problem)
         self._last_index = last_index
         if loaded is not None:
-            for number, first, end in _rows_from(loaded[1], loaded[2], place):
-                if number not in NAMELESS:
+            for local_id, first, end in _rows_from(loaded[1], loaded[2], place):
+                if local_id not in NAMELESS:
                     self._add(
-                        sequence, number, max(first, self._nexts.get(number, (0, 0))[0]), end - 1, problem
+                        sequence, local_id, max(first, self._nexts.get(local_id, (0, 0))[0]), end - 1, problem
                     )
-                    self._nexts[number] = end, self._gaps
+                    self._nexts[local_id] = end, self._gaps
 
     def _index(self, sequence: int) -> tuple[IndexHeader, SegmentSummary, bytes] | None:
         data = read_whole(self._fs, self._directory / self._files.index_name(sequence))

@@ -152,10 +152,10 @@ def payload_problem(
 ) -> str:
     """Why the payloads in `view[at:end]` are not those of the directory; empty where they are. Only in a
     frame with marks (`marked`) may some be removed or shortened."""
-    for number, base, _, length, crc, leader_epoch, _, flags in entries:
+    for local_id, base, _, length, crc, leader_epoch, _, flags in entries:
         if flags & ENTRY_LOCAL:
             if not marked:
-                return f"partition {number} offset {base}: an entry with an unknown flag"
+                return f"partition {local_id} offset {base}: an entry with an unknown flag"
             if flags & ENTRY_REMOVED:
                 continue
         after = at + length
@@ -171,7 +171,7 @@ def payload_problem(
                 and crc32c(view[at + BATCH_PREFIX_BYTES : after]) == crc
             )
         if not whole:
-            where = f"partition {number} offset {base}"
+            where = f"partition {local_id} offset {base}"
             return f"{where}: batch does not match its directory entry"
         at = after
     return "" if at == end else LENGTHS_DIFFER

@@ -192,14 +192,14 @@ class TruncatableLog(LogWriter):
         truncated.frame_ends = ends[: last_index + 1 - whole.first_index]
         truncated.tail = self._tail_after(whole, last_index)
         truncated.batches = {}
-        numbers = list(whole.batches) if whole.batches is not None else []
+        local_ids = list(whole.batches) if whole.batches is not None else []
         if whole.batches is None and whole.summary is not None:
-            numbers = list(whole.summary.numbers)
-        for number in numbers:
-            index = self._table.index_of(whole, number, load=True)
+            local_ids = list(whole.summary.local_ids)
+        for local_id in local_ids:
+            index = self._table.index_of(whole, local_id, load=True)
             left = index.cut(end) if index is not None else None
             if left is not None:
-                truncated.batches[number] = left
+                truncated.batches[local_id] = left
         truncated.fd = self._fs.open(truncated.path)
         return truncated
 

@@ -36,7 +36,7 @@ class SealedSegment:
         self.is_mostly_unused = segment.is_mostly_unused
 
     def partitions(self) -> Iterator[SegmentPartition]:
-        """Its share per partition, in order of partition number."""
+        """Its share per partition, in order of local id."""
         return self._table.partitions_of(self._segment)
 
     def shares(self, wanted: Collection[int]) -> Iterator[SegmentPartition]:

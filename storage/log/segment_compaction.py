@@ -315,9 +315,9 @@ class SegmentRewriter:
             for entry in frame.directory:
                 firsts.setdefault(entry.partition, entry.base_offset)
         for share in self._table.partitions_of(segment):
-            number, start = share.partition, max(share.first_offset, log_starts(share.partition))
-            if start <= share.last_offset and firsts.get(number, start + 1) > start:
-                raise ValueError(f"segment {sequence}: offset {start} of partition {number} would be lost")
+            local_id, start = share.partition, max(share.first_offset, log_starts(share.partition))
+            if start <= share.last_offset and firsts.get(local_id, start + 1) > start:
+                raise ValueError(f"segment {sequence}: offset {start} of partition {local_id} would be lost")
 
     def clean(
         self,

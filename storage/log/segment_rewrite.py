@@ -65,7 +65,7 @@ class SegmentRewrite:
         sequence: int,
         generation: int,
         before: LogTail,
-        is_closed: Callable[[int], bool] = lambda number: False,
+        is_closed: Callable[[int], bool] = lambda local_id: False,
     ) -> None:
         self._fs = fs
         self.path = path

@@ -134,10 +134,10 @@ class Segment:
 def _first_offsets(segment: Segment) -> list[tuple[int, int]]:
     """(partition, first offset) of each partition that the segment holds batches of."""
     if segment.summary is not None:
-        rows = zip(segment.summary.numbers, segment.summary.firsts, strict=True)
+        rows = zip(segment.summary.local_ids, segment.summary.firsts, strict=True)
         return [row for row in rows if row[0] != DEAD_PARTITION]
     batches = segment.batches or {}
-    return [(number, batches[number].bases[0]) for number in sorted(batches) if batches[number].bases]
+    return [(local_id, batches[local_id].bases[0]) for local_id in sorted(batches) if batches[local_id].bases]
 
 
 Rebuild = Callable[[Segment], dict[int, BatchIndex]]
@@ -177,13 +177,13 @@ class SegmentTable:
         """The next segment in order, sealed or active."""
         with self._lock:  # a join in its thread may be about to replace all of this
             self._segments[segment.sequence] = segment
-            for number, first in _first_offsets(segment):
-                self.span(number).add(first, segment.sequence)
+            for local_id, first in _first_offsets(segment):
+                self.span(local_id).add(first, segment.sequence)
 
-    def begin(self, number: int, first: int, sequence: int) -> None:
+    def begin(self, local_id: int, first: int, sequence: int) -> None:
         """A segment that is written to has got its first batch of a partition, at offset `first`."""
         with self._lock:  # a repair in its thread may be about to replace what lies before
-            self.span(number).add(first, sequence)
+            self.span(local_id).add(first, sequence)
 
     def replace_from(self, sequence: int, segments: list[Segment]) -> list[Segment]:
         """In one step, for readers in any thread: these segments instead of all from a sequence on. Gives
@@ -191,12 +191,12 @@ class SegmentTable:
         with self._lock:
             old = [each for each in self._segments.values() if each.sequence >= sequence]
             kept = {s: each for s, each in self._segments.items() if s < sequence}
-            spans = {number: span.below(sequence) for number, span in self.spans.items()}
-            spans = {number: span for number, span in spans.items() if span.sequences()}
+            spans = {local_id: span.below(sequence) for local_id, span in self.spans.items()}
+            spans = {local_id: span for local_id, span in spans.items() if span.sequences()}
             for segment in segments:
                 kept[segment.sequence] = segment
-                for number, first in _first_offsets(segment):
-                    spans.setdefault(number, PartitionSpans()).add(first, segment.sequence)
+                for local_id, first in _first_offsets(segment):
+                    spans.setdefault(local_id, PartitionSpans()).add(first, segment.sequence)
             self._segments, self.spans = kept, spans
             for each in old:
                 self._retire(each)
@@ -235,18 +235,18 @@ class SegmentTable:
         """In one step, for readers in any thread: one segment, under the last one's sequence, in the place of
         neighbours that are being joined. Readers find that `spans` is another object now."""
         firsts = dict(_first_offsets(new))
-        numbers = {number for each in old for number, _ in _first_offsets(each)}
+        local_ids = {local_id for each in old for local_id, _ in _first_offsets(each)}
         with self._lock:  # short: the event loop waits for it
             run = (old[0].first_sequence, new.sequence)
             gone = {each.sequence for each in old[:-1]}
             kept = {sequence: each for sequence, each in self._segments.items() if sequence not in gone}
             kept[new.sequence] = new
             spans = dict(self.spans)
-            for number in numbers:
-                if number in spans:  # else the partition is closed
-                    spans[number] = spans[number].join_run(run, firsts.get(number))
-                    if spans[number].first_offset is None:
-                        del spans[number]
+            for local_id in local_ids:
+                if local_id in spans:  # else the partition is closed
+                    spans[local_id] = spans[local_id].join_run(run, firsts.get(local_id))
+                    if spans[local_id].first_offset is None:
+                        del spans[local_id]
             self._segments, self.spans = kept, spans
             for each in old:
                 self._retire(each)
@@ -254,35 +254,35 @@ class SegmentTable:
 
     def _drop_spans(self, old: Segment, new: Segment) -> None:
         """Of closed partitions, which have no rows in the new segment."""
-        kept = {number for number, _ in _first_offsets(new)}
-        for number, _ in _first_offsets(old):
-            spans = self.spans.get(number) if number not in kept else None
+        kept = {local_id for local_id, _ in _first_offsets(new)}
+        for local_id, _ in _first_offsets(old):
+            spans = self.spans.get(local_id) if local_id not in kept else None
             if spans is not None and spans.remove([(old.sequence, old.sequence)]):
-                del self.spans[number]
+                del self.spans[local_id]
 
     def forget_closed(self, is_closed: Callable[[int], bool]) -> list[int]:
         """Drop where the batches of closed partitions lie; which partitions those are."""
         with self._lock:
-            closed = [number for number in self.spans if is_closed(number)]
-            for number in closed:
-                del self.spans[number]
+            closed = [local_id for local_id in self.spans if is_closed(local_id)]
+            for local_id in closed:
+                del self.spans[local_id]
             return closed
 
-    def forget_partition(self, number: int) -> None:
+    def forget_partition(self, local_id: int) -> None:
         """Drop where the batches of a closed partition lie."""
         with self._lock:
-            self.spans.pop(number, None)
+            self.spans.pop(local_id, None)
 
     def _begin_later(self, old: Segment, new: Segment) -> None:
         firsts = dict(_first_offsets(new))
-        for number, _ in _first_offsets(old):
-            spans = self.spans.get(number)
+        for local_id, _ in _first_offsets(old):
+            spans = self.spans.get(local_id)
             if spans is None:
                 continue  # the partition is closed
-            if number in firsts:
-                spans.begin_at(new.sequence, firsts[number])
+            if local_id in firsts:
+                spans.begin_at(new.sequence, firsts[local_id])
             elif spans.remove([(new.sequence, new.sequence)]):
-                del self.spans[number]
+                del self.spans[local_id]
 
     def _retire(self, segment: Segment) -> None:
         self._open_sealed.pop(segment.sequence, None)
@@ -294,10 +294,10 @@ class SegmentTable:
             self._fs.close(segment.fd)
             segment.fd = -1
 
-    def span(self, number: int) -> PartitionSpans:
-        found = self.spans.get(number)
+    def span(self, local_id: int) -> PartitionSpans:
+        found = self.spans.get(local_id)
         if found is None:
-            found = self.spans[number] = PartitionSpans()
+            found = self.spans[local_id] = PartitionSpans()
         return found
 
     def remove(self, segments: Iterable[Segment]) -> list[Segment]:
@@ -316,9 +316,9 @@ class SegmentTable:
             for sequence in gone:
                 del self._segments[sequence]
                 self._open_sealed.pop(sequence, None)
-            for number, spans in list(self.spans.items()):
+            for local_id, spans in list(self.spans.items()):
                 if spans.remove(runs):
-                    del self.spans[number]
+                    del self.spans[local_id]
         self._forget_indexes({each.serial for each in gone.values()})
         return list(gone.values())
 
@@ -396,10 +396,10 @@ class SegmentTable:
                 segment.retired = True
                 self._close_retired(segment)
 
-    def partition_shares(self, number: int, from_offset: int) -> tuple[list[SegmentPartition], int]:
+    def partition_shares(self, local_id: int, from_offset: int) -> tuple[list[SegmentPartition], int]:
         """Implements `DataLog.partition_shares`."""
         with self._lock:  # a join would have some segments counted twice
-            spans = self.spans.get(number)
+            spans = self.spans.get(local_id)
             sequences = spans.sequences() if spans is not None else []
             segments = [self._segments[s] for s in sequences if s in self._segments]
         shares: list[SegmentPartition] = []
@@ -407,9 +407,9 @@ class SegmentTable:
         for segment in segments:
             summary, batches = segment.summary, segment.batches
             if summary is not None:
-                shares += [each for each in summary.shares((number,)) if each.last_offset >= from_offset]
-            elif batches is not None and number in batches:
-                index = batches[number]
+                shares += [each for each in summary.shares((local_id,)) if each.last_offset >= from_offset]
+            elif batches is not None and local_id in batches:
+                index = batches[local_id]
                 total += sum(index.lengths[bisect_left(index.bases, from_offset) :])
         return shares, total + sum([each.total_bytes for each in shares])
 
@@ -420,23 +420,23 @@ class SegmentTable:
     def partitions_of(self, segment: Segment) -> Iterator[SegmentPartition]:
         return segment.summary.partitions() if segment.summary is not None else iter(())
 
-    def index_of(self, segment: Segment, number: int, load: bool) -> BatchIndex | None:
+    def index_of(self, segment: Segment, local_id: int, load: bool) -> BatchIndex | None:
         """The batches of a partition in a segment; None where it must be loaded and `load` is False, or
         where the segment has none or has just been replaced. A damaged index file is rebuilt."""
         batches = segment.batches
         if batches is not None:
-            return batches.get(number)
-        key = (segment.serial, number)
+            return batches.get(local_id)
+        key = (segment.serial, local_id)
         with self._lock:
             found = self._cache.get(key)
             if found is not None:
                 self._cache.move_to_end(key)
                 return found
-        return self._load_index(segment, number) if load else None
+        return self._load_index(segment, local_id) if load else None
 
-    def _load_index(self, segment: Segment, number: int) -> BatchIndex | None:
+    def _load_index(self, segment: Segment, local_id: int) -> BatchIndex | None:
         summary = segment.summary
-        row = summary.row(number) if summary is not None else -1
+        row = summary.row(local_id) if summary is not None else -1
         if summary is None or row < 0:
             return None
         found = unless_lost(partial(self._read_index, segment, summary, row))
@@ -444,8 +444,8 @@ class SegmentTable:
             return None  # the file may be the new one's
         if found is None:
             # Written without a flush: a power loss, or corruption. The segment has everything.
-            return self._rebuild(segment).get(number)
-        self._remember(segment, number, found)
+            return self._rebuild(segment).get(local_id)
+        self._remember(segment, local_id, found)
         return found
 
     def _read_index(self, segment: Segment, summary: SegmentSummary, row: int) -> BatchIndex | None:
@@ -456,8 +456,8 @@ class SegmentTable:
         finally:
             self._fs.close(fd)
 
-    def _remember(self, segment: Segment, number: int, index: BatchIndex) -> None:
-        key = (segment.serial, number)
+    def _remember(self, segment: Segment, local_id: int, index: BatchIndex) -> None:
+        key = (segment.serial, local_id)
         with self._lock:
             if self._segments.get(segment.sequence) is not segment:
                 return
@@ -498,7 +498,7 @@ class SegmentTable:
             summary.index_format = INDEX_FORMAT
             self.index_bytes += sum(map(len, parts))
             segment.indexed = True
-        for number, index in batches.items():
-            if number in self.spans:
-                self._remember(segment, number, index)
+        for local_id, index in batches.items():
+            if local_id in self.spans:
+                self._remember(segment, local_id, index)
         segment.batches = None

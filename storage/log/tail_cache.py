@@ -27,10 +27,10 @@ PARTITION_COST_BYTES = 420
 class PartitionTail:
     """One partition's cached batches; the first `start` entries are gone."""
 
-    __slots__ = ("ahead", "bases", "ends", "number", "payloads", "start", "total_bytes")
+    __slots__ = ("ahead", "bases", "ends", "local_id", "payloads", "start", "total_bytes")
 
-    def __init__(self, number: int) -> None:
-        self.number = number
+    def __init__(self, local_id: int) -> None:
+        self.local_id = local_id
         self.bases = array("q")
         self.ends = array("q")
         """Running total of bytes after each batch, so that a byte budget is one bisection."""
@@ -86,7 +86,7 @@ class TailCache:
                 self._drop(oldest)
 
     def _drop(self, empty: PartitionTail) -> None:
-        del self._partitions[empty.number]
+        del self._partitions[empty.local_id]
         self._used_bytes -= PARTITION_COST_BYTES
 
     def forget_below(self, partition: int, offset: int) -> None:

@@ -229,14 +229,14 @@ class LogWriter:
             start = at
             at += FRAME_BYTES + ENTRY_BYTES * len(directory)
             for e, payload in zip(directory, frame.payloads, strict=True):
-                number = e.partition
-                index = batches.get(number)
+                local_id = e.partition
+                index = batches.get(local_id)
                 if index is None:
-                    index = batches[number] = BatchIndex()
-                    self._table.begin(number, e.base_offset, self._active.sequence)
+                    index = batches[local_id] = BatchIndex()
+                    self._table.begin(local_id, e.base_offset, self._active.sequence)
                 length = e.length
                 index.add(e.base_offset, e.record_count, at, length, e.max_timestamp, e.leader_epoch)
-                cache.add(number, e.base_offset, payload, length)
+                cache.add(local_id, e.base_offset, payload, length)
                 at += length
             self._frame_ends.append(at)
             if recent is not None:
@@ -258,14 +258,14 @@ class LogWriter:
 
     def forget_closed(self, is_closed: Callable[[int], bool]) -> None:
         """Drop what is held in memory for each of the partitions that are closed. On the log's own thread."""
-        for number in self._table.forget_closed(is_closed):
-            self.forget_partition(number)
+        for local_id in self._table.forget_closed(is_closed):
+            self.forget_partition(local_id)
 
-    def forget_partition(self, number: int) -> None:
+    def forget_partition(self, local_id: int) -> None:
         """Drop what is held in memory for a partition that is closed. On the log's own thread."""
-        self._table.forget_partition(number)
-        forget_partition(self._batches, number)
-        self._tail_cache.forget_below(number, LAST_OFFSET)
+        self._table.forget_partition(local_id)
+        forget_partition(self._batches, local_id)
+        self._tail_cache.forget_below(local_id, LAST_OFFSET)
 
     def flush(self) -> None:
         """Make everything appended durable. With `flush` off it only moves `flushed_index`.

@@ -137,7 +137,7 @@ def test_the_file_brings_both_back() -> None:
     ]
     assert summary.arrays() == SegmentSummary.of(batches).arrays()
     ends = index_head_bytes(data)
-    for row, number in enumerate(summary.numbers):
+    for row, number in enumerate(summary.local_ids):
         at, size = batches_at(summary, row)
         assert at == ends
         ends += size
@@ -210,7 +210,7 @@ def test_leader_epochs_come_back_from_the_file_and_are_unknown_in_one_of_format_
         head = decode_index_head(data)
         assert head is not None
         summary = head[1]
-        for row, number in enumerate(summary.numbers):
+        for row, number in enumerate(summary.local_ids):
             at, size = batches_at(summary, row)
             read = decode_batches(data[at : at + size], summary, row)
             assert read is not None and rows(read) == rows(batches[number])
@@ -228,7 +228,7 @@ def in_format_1(data: bytes) -> bytes:
     body = bytearray(data[12 : index_head_bytes(data)])
     body[0:2] = (1).to_bytes(2, "big")
     parts = [data[:8], crc32c(bytes(body)).to_bytes(4, "big"), bytes(body)]
-    for row, number in enumerate(summary.numbers):
+    for row, number in enumerate(summary.local_ids):
         at, size = batches_at(summary, row)
         arrays = data[at + 4 : at + size - 4 * summary.counts[row]]
         parts += [crc32c(arrays, number).to_bytes(4, "big"), arrays]
@@ -248,7 +248,7 @@ def test_a_partition_s_arrays_are_its_own_and_whole() -> None:
         bad = bytearray(good)
         bad[place] ^= 1
         assert decode_batches(bytes(bad), summary, 2) is None, place
-    summary.numbers[2] = 8  # the checksum is seeded with the partition's number
+    summary.local_ids[2] = 8  # the checksum is seeded with the partition's number
     assert decode_batches(good, summary, 2) is None
 
 
@@ -264,7 +264,7 @@ def test_the_file_is_big_endian(monkeypatch: pytest.MonkeyPatch) -> None:
         bases[place : place + 8][::-1] for place in (0, 8, 16)
     )
     head = decode_index_head(file_of(batches))
-    assert head is not None and list(head[1].numbers) == [9]
+    assert head is not None and list(head[1].local_ids) == [9]
 
 
 def test_a_forgotten_partition_leaves_its_bytes_in_one_row_that_any_file_can_have() -> None:
@@ -272,7 +272,7 @@ def test_a_forgotten_partition_leaves_its_bytes_in_one_row_that_any_file_can_hav
     for number in (9, 2, 77):
         forget_partition(batches, number)
     summary = SegmentSummary.of(batches)
-    assert list(summary.numbers) == [5, DEAD_PARTITION] and summary.totals[-1] == 150 + 50
+    assert list(summary.local_ids) == [5, DEAD_PARTITION] and summary.totals[-1] == 150 + 50
     assert summary.dead_bytes(lambda number: 1 << 62) == 200
     assert summary.live_row(lambda number: 0, 0) == -1
     data = file_of(batches)
