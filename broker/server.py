@@ -2,7 +2,7 @@
 
 Owns: `Broker` (start, stop; used by `run` and, in-process, by tests) and `run` (signals, log lines, the one
 line on stdout). Invariants: the data directory is locked and ports are bound before anything is recovered,
-and opened only when everything can be served; a stop answers what it can, commits what was accepted and
+and opened only when everything can be served; a stop responds to what it can, commits what was accepted and
 leaves a checkpoint; a failed flush ends the process at once, because no later response could be trusted.
 """
 
@@ -174,7 +174,7 @@ class Broker:
         timeout_seconds = 0 if failed else self.settings.lockstep_shutdown_timeout_ms / 1000
         await assembly.connections.drain(timeout_seconds)
         if assembly.peering is not None and not failed:
-            await self._hand_over()  # not later: a client may be slow to take what it was answered
+            await self._hand_over()  # not later: a client may be slow to read its responses
         await assembly.connections.close(timeout_seconds)
         failure: Exception | None = None
         for group in self.groups.values():
@@ -558,7 +558,7 @@ async def _wait_for_end(broker: Broker, stop_requested: asyncio.Event) -> None:
 
 
 def _end_process(failure: BaseException) -> None:
-    """Nothing may be acknowledged, flushed or answered after this."""
+    """No acknowledgement, flush or response may follow this."""
     log.critical("stopping at once, the log cannot be trusted any more: %s", failure)
     drain_output()
     os._exit(EXIT_FATAL)

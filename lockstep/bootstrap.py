@@ -41,7 +41,7 @@ async def first_to_answer(
 
 
 def call_timeout_s(left_s: float, others: int) -> float:
-    """Seconds that a broker may take to answer a question that `others` can answer as well."""
+    """Seconds that a broker may take to respond to a request that `others` can serve as well."""
     return min(left_s, max(TURN_S, left_s / (others + 1)))
 
 

@@ -93,7 +93,8 @@ class FollowedTopic:
             raise TopicDeleted(f"topic {self.topic.name} was deleted meanwhile")
 
     async def retry_while(self, attempt: Callable[[], Awaitable[T]], timeout_s: float = float("inf")) -> T:
-        """The answer to a question: it is repeated until there is one, or until `timeout_s` is over.
+        """Returns the response to a read request, which is repeated until there is one, or until `timeout_s`
+        is over.
 
         Raises TopicDeleted, ClientError for good, and the last error at the timeout.
         """

@@ -16,7 +16,7 @@
 | `leadership_transfer` | requests to leaders to transfer their leadership |
 | `cluster_status`, `group_report` | the cluster's status, and a log group's by its leader |
 | `damage_reports` | damaged offset ranges on each node, and skipping them |
-| `raft_voters` | what AddRaftVoter and RemoveRaftVoter answer |
+| `raft_voters` | the errors of AddRaftVoter and RemoveRaftVoter |
 
 `api/` has the handlers.
 """

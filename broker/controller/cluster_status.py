@@ -36,18 +36,18 @@ class GroupReports:
             peering.handlers[RequestKind.REPORT] = self._handle_request
 
     async def of(self, group_id: int) -> Document | None:
-        """A group as its leader knows it; None where no leader answers."""
+        """Returns a group's report by its leader; None where no leader responds."""
         if self._peering is None:
             group = self._cluster.groups.get(group_id)
             return report(group) if group is not None and group.is_leader else None
         body = json.dumps({"group": group_id}).encode()
         try:
-            answer = await self._peering.request_from_leader(
+            response = await self._peering.request_from_leader(
                 group_id, RequestKind.REPORT, body, REPORT_SECONDS, REPORT_SECONDS
             )
         except (PeerError, StorageError):
             return None
-        found: Document = json.loads(answer)
+        found: Document = json.loads(response)
         return found
 
     async def of_all(self, numbers: Iterable[int]) -> dict[int, Document | None]:

@@ -2,11 +2,11 @@
 
 Owns: how changes are checked and combined (`ConfigChange`, `apply_edits`), their way through group 0, and
 acting on them. Invariants: one change at a time, so that two clients that change one resource do not undo
-each other; a change is in force once its request is answered, and was recorded before; a resource is changed
-as a whole or not at all, whatever becomes of the others. A topic that is deleted meanwhile stays deleted, and
-one made again under its name is another: changes go by topic id.
+each other; a change is in force once its request has a response, and was recorded before; a resource is
+changed as a whole or not at all, whatever becomes of the others. A topic that is deleted meanwhile stays
+deleted, and one made again under its name is another: changes go by topic id.
 Does not: speak Kafka's messages (the handlers do) or describe (`broker/settings/described_config.py`).
-Source: Kafka's ConfigurationControlManager and ConfigAdminManager for which error answers what.
+Source: Kafka's ConfigurationControlManager and ConfigAdminManager for the errors.
 """
 
 from __future__ import annotations

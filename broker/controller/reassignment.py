@@ -9,7 +9,7 @@ Invariants: the target is recorded in group 0 before anything moves, so that who
 group 0, next continues; a move ends when the group's leader reports that its voters are the target, and that
 the added ones are in sync, so that clients never see the one before the other. Does not: change members
 (`broker/membership/` does), or speak Kafka's messages (the handlers do). Source: KIP-455, KIP-860; Kafka's
-ReplicationControlManager for which error answers what.
+ReplicationControlManager for the errors.
 """
 
 from __future__ import annotations

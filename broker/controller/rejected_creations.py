@@ -69,8 +69,8 @@ class RejectedCreations:
     def check(self, name: str) -> None:
         """Raises RequestError, with UNKNOWN_TOPIC_OR_PARTITION, for a topic that may not be auto-created now.
 
-        A broker without auto-creation answers the same: clients retry until their own timeout, and their
-        error then names the topic.
+        A broker without auto-creation gives the same response: clients retry until their own timeout, and
+        their error then names the topic.
         """
         reason = self._reason(name)
         if reason is not None:

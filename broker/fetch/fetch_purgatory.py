@@ -29,7 +29,7 @@ class DelayedFetch:
 
     def __init__(self, attempt: Callable[[bool], bool], partitions: Sequence[Watched]) -> None:
         self.attempt = attempt
-        """attempt(expired) -> answered; with `expired` it must answer."""
+        """attempt(expired) -> whether it has responded; with `expired` it must respond."""
         self.partitions = partitions
         self.timer: asyncio.TimerHandle | None = None
         self.woken = False

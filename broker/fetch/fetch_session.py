@@ -7,7 +7,7 @@ partition is cached like others, as it may be created yet, but not one whose top
 gets an error in its own response only (Kafka caches it).
 Does not: read partitions, or know which there are (the Fetch handler does). Clock and randomness are
 arguments.
-Source: KIP-227; Kafka's FetchSession for which error answers what.
+Source: KIP-227; Kafka's FetchSession for the errors.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class FetchContext:
 
 
 class FetchSessionError(Exception):
-    """The request does not fit its session; the whole answer is this error."""
+    """The request does not fit its session; the whole response is this error."""
 
     def __init__(self, error: ErrorCode) -> None:
         super().__init__(error.name)

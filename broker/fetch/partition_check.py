@@ -3,7 +3,7 @@
 Owns: finding the partition, and the error, the redirect to a nearby replica (KIP-392) or the diverging epoch
 (KIP-595) that its client gets in place of records. Does not: read records
 (`broker/fetch/partition_reads.py`).
-Source: Kafka's ReplicaManager.fetchMessages and Partition.readRecords for which error answers what.
+Source: Kafka's ReplicaManager.fetchMessages and Partition.readRecords for the errors.
 """
 
 from __future__ import annotations

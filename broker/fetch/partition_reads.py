@@ -29,7 +29,7 @@ from lockstep.storage.types import DamagedBatch, OffsetOutOfRange, ReadResult, S
 
 MAX_UNKNOWN: Final = 100
 """LIMIT. Unknown partitions of a waiting request. With more of them, or one with an impossible topic name,
-the request is answered at once; Kafka lets it wait."""
+the response comes at once; Kafka delays it."""
 _EMPTY: Final = ReadResult([], 0)
 
 

@@ -1,7 +1,7 @@
 """The consumer groups of one data log group that this node has a copy of: served while it leads there.
 
 Owns: `GroupShard`, a store and a coordinator. Invariants: when the leadership is lost who waits for the
-store is answered, too. Does not: follow the leadership (`broker/coordination/coordinator_shard.py`).
+store gets its response, too. Does not: follow the leadership (`broker/coordination/coordinator_shard.py`).
 """
 
 from __future__ import annotations

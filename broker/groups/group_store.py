@@ -204,12 +204,12 @@ class GroupStore:
         for write in writes:
             try:
                 write.done(ErrorCode.NOT_COORDINATOR)
-            except Exception:  # the others are answered all the same
-                log.exception("group %s: an answer failed", printable(write.group_id))
+            except Exception:  # the others get their responses all the same
+                log.exception("group %s: a response failed", printable(write.group_id))
 
     def _on_commit(self, write: _Write, error: BaseException | None) -> None:
         if write not in self._writes:
-            return  # it has been answered when the leadership was lost
+            return  # it got its response when the leadership was lost
         left = self._under_way[write.group_id] - 1
         if left:
             self._under_way[write.group_id] = left

@@ -41,7 +41,7 @@ _REQUEST_LINE: Final = re.compile(rb"([A-Z]{1,20}) (/[!-~]*) HTTP/1\.[01]\r?\n")
 
 
 class Page(NamedTuple):
-    """One answer."""
+    """One response."""
 
     status: HTTPStatus
     body: bytes

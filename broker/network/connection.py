@@ -86,7 +86,7 @@ class Connection(asyncio.BufferedProtocol):
         self._fast_requests: FastRequests | None = None
         """The fast path, from the first Produce on; an idle connection has none."""
         self._replies: list[Reply] | None = None
-        """Requests not yet answered in order, oldest first; None while there is none."""
+        """The requests without a response so far, in order, oldest first; None while there is none."""
         self._blocking_reply: EncodedReply | None = None
         """A request in a task: the next one is dispatched after it, as in Kafka. Otherwise a topic could be
         created again before its deletion is complete."""

@@ -2,7 +2,7 @@
 
 Owns: the open connections, the requests in flight of all, and the connections that wait for memory.
 Invariants: the output of one iteration is written once; an error of one connection affects no other.
-Does not: read, answer or end requests (`connection.py`).
+Does not: read, respond to or end requests (`connection.py`).
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ class Connections:
             connection.abort()
 
     async def drain(self, timeout_seconds: float) -> None:
-        """Take no more requests, and let those in flight be answered."""
+        """Takes no more requests, and lets those in flight get their responses."""
         self.stopping = True
         self.send_now()
         for connection in list(self._open):

@@ -56,7 +56,7 @@ WATCH_SECONDS: Final = 1.0
 """Between two looks at who is reached."""
 FOLLOW_SECONDS: Final = 1.0
 """Between two looks at what is recorded where nothing changes: a group may wait to be given up."""
-ANSWER_SECONDS: Final = 5.0
+LEADER_TIMEOUT_SECONDS: Final = 5.0
 """The timeout of a search for a leader, to register at or to request a transfer from."""
 REMOVED: Final = "was removed from the cluster"
 """The text on the wire by which the controller rejects a registration of a removed node."""
@@ -401,10 +401,10 @@ class ClusterNode:
             if not self._directory.is_registered:
                 await in_thread(self._directory.record_registered)
             return
-        question = {**node_command(entry), "first": not self._directory.is_registered}
+        fields = {**node_command(entry), "first": not self._directory.is_registered}
         try:
             await self._peering.request_from_leader(
-                METADATA_GROUP, RequestKind.REGISTER, json.dumps(question).encode(), ANSWER_SECONDS
+                METADATA_GROUP, RequestKind.REGISTER, json.dumps(fields).encode(), LEADER_TIMEOUT_SECONDS
             )
         except NotLeader:
             log.debug("no controller to register with yet")
@@ -435,8 +435,8 @@ class ClusterNode:
         if not leads or self._cluster.cluster_id is None:
             raise NotLeaderHere("not the controller")
         try:
-            question = json.loads(body)
-            entry, first = parse_node(question), bool(question.get("first"))
+            fields = json.loads(body)
+            entry, first = parse_node(fields), bool(fields.get("first"))
         except (ValueError, RecursionError) as error:
             raise PeerError(f"a malformed registration: {error}") from None
         if entry.node_id != node_id:
@@ -448,13 +448,13 @@ class ClusterNode:
 
     async def _handle_transfer(self, node_id: int, body: bytes) -> bytes:
         """Hand a group that is led here to a node."""
-        question = json.loads(body)
-        group_id = int(question["group"])
+        fields = json.loads(body)
+        group_id = int(fields["group"])
         group = self._cluster.groups.get(group_id)
         if group is None or not group.is_leader:
             raise NotLeaderHere(f"group {group_id} is not led here")
         try:
-            self._reconcilers[group_id].transfer_to(int(question["to"]))
+            self._reconcilers[group_id].transfer_to(int(fields["to"]))
         except TransferRejected as error:
             raise PeerError(str(error)) from None
         return b""

@@ -4,7 +4,7 @@ Only the header is read, and the CRC-32C counted; no record is opened but where 
 records need keys. Does not: know the log; the appender checks sequences, open transactions, locks and times
 (`broker/produce/appender.py`).
 
-Source: Kafka's ProduceRequest.validateRecords and LogValidator for which error answers what.
+Source: Kafka's ProduceRequest.validateRecords and LogValidator for the errors.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Owns: the response of each batch, what it still waits for (a commit, or its transaction's coordinator), and
 what becomes of it where a leadership is lost. Invariants: a response waits for the commit of each batch that
 was appended, from the append on, as a batch may be lost with a leadership that comes back before the last
-coordinator has answered; an error that depends on batches which may not be committed waits, too.
+coordinator has responded; an error that depends on batches which may not be committed waits, too.
 Does not: choose the append path (`broker/produce/api/produce.py`), or slice the work
 (`broker/produce/sliced_produce.py`).
 """
@@ -166,7 +166,7 @@ class DelayedProduce(PendingResponse):
         return response
 
     def _respond_later(self, partition: TopicPartition, batch: DelayedAppend) -> PartitionProduceResponse:
-        """A response that is filled in when the coordinator has answered."""
+        """A response that is filled in when the coordinator has responded."""
         response = PartitionProduceResponse(index=partition.index, base_offset=-1)
         group, log = partition.group, partition.log  # the partition may have others by then
         topic_name = partition.topic.name

@@ -2,10 +2,10 @@
 
 A tail machine of its log group: it follows the appended log. `check` classifies a batch without changing
 anything; `record` notes an appended batch, live and at replay alike, so that a restart ends in the same
-state. The append path answers a duplicate only once everything appended is committed. A transaction is open
-from its first batch to its marker; while it is, its producer is not forgotten. Rejected batches of producers
-that a partition does not know are remembered by the node (`broker/metadata/lowest_sequences.py`), outside of
-this state.
+state. The append path responds to a duplicate only once everything appended is committed. A transaction is
+open from its first batch to its marker; while it is, its producer is not forgotten. Rejected batches of
+producers that a partition does not know are remembered by the node (`broker/metadata/lowest_sequences.py`),
+outside of this state.
 
 Source: KIP-98 (idempotence, markers), KIP-360 (higher epochs start at 0), KIP-890 and KIP-1228 (markers that
 raise the epoch); Kafka's ProducerAppendInfo and its five remembered batches.
@@ -45,7 +45,7 @@ STAGED_EXPIRATION_MS: Final = 900_000
 """Staged ids are used once, many of them: so long after the end what is late is still known to be late."""
 
 NEW: Final = -1
-"""`check`'s answer for a batch that should be appended."""
+"""`check`'s result for a batch that should be appended."""
 
 
 class OutOfOrderSequence(Exception):

@@ -29,7 +29,7 @@ class ConnectionRejected(Exception):
 
 
 class PendingResponse:
-    """A response completed later by a callback: the cheap way to answer after a commit.
+    """A response completed later by a callback: the cheap way to respond after a commit.
 
     A handler returns it unfinished and calls `complete` (or `fail`) exactly once, on the loop's
     thread. Completing before the handler returns is allowed. `None` completes a request that has no
@@ -63,7 +63,7 @@ class PendingResponse:
     def complete(self, response: object | None) -> None:
         """Complete with a response message, or None for no response."""
         if self.done:
-            raise RuntimeError("a request was answered twice")
+            raise RuntimeError("a request got two responses")
         self.response = response
         self.done = True
         listener = self._listener

@@ -1,4 +1,5 @@
-"""Access control, quotas and login: none of them yet, so these APIs answer as a Kafka without them.
+"""Access control, quotas and login: none of them yet, so these APIs respond as a Kafka without them.
 
-`access_rules` and `delegation_tokens` have what several handlers answer; `api/` has the handlers.
+`access_rules` and `delegation_tokens` have the responses that several handlers share; `api/` has the
+handlers.
 """

@@ -1,4 +1,4 @@
-"""`lockstep player run|status|pause|resume|add|remove`: a player in this process, and questions to one.
+"""`lockstep player run|status|pause|resume|add|remove`: a player in this process, and requests to one.
 
 Reads the configuration; everything else that `run` does is `lockstep.player_host.player_process`'s. The other
 commands send HTTP requests to a player, at the address that its configuration has as `listen`.
@@ -146,7 +146,7 @@ async def _live(process: PlayerProcess) -> None:
     await process.until_over()
 
 
-# --- questions to one -------------------------------------------------------------------------------------
+# --- requests to one --------------------------------------------------------------------------------------
 
 
 def _status(options: argparse.Namespace) -> int:

@@ -38,7 +38,7 @@ from lockstep.player_host.players import Players
 
 LASTS: Final = "until the player's process ends: its configuration's file is not changed"
 LINKS: Final = {
-    "/status": "the targets, and each log with the player that plays it",
+    "/status": "the targets, and each log with the player that delivers it",
     "/metrics": "numbers for Prometheus",
     "/ping": "whether the process runs",
 }
@@ -56,7 +56,7 @@ class LogStatus(NamedTuple):
     log_id: str
     is_playing: bool
     holder: str | None
-    """The player that plays it, here or elsewhere; None: nobody, as far as is known here."""
+    """The player that delivers it, here or elsewhere; None: no player is known here."""
     player_term: int | None
     failed: str = ""
     """Why this process does not try any more."""

@@ -3,7 +3,7 @@
 Owns: the newest claim of each log, with the time at which this process read it. Invariants: a claim follows
 on the newest that was read, with a higher term; a lease counts from the moment of reading, on this process's
 own clock. Does not: append (`claims`). Time decides only when somebody tries: of two that do, the topic's
-lock rejects one, and of two that play, the targets reject the one with the lower term.
+lock rejects one, and of two that deliver, the targets reject the one with the lower term.
 """
 
 from __future__ import annotations

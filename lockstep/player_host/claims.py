@@ -1,4 +1,4 @@
-"""One player plays a log, the others stand by: claims in a topic with locks, renewed while they are held.
+"""One player delivers a log, the others stand by: claims in a topic with locks, which their holders renew.
 
 Owns: claiming, renewing and giving up; reading the claims of all. Invariants: a claim is appended under the
 log's lock and on the condition that no claim of that log stands behind those it was computed from, so that of

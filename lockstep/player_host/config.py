@@ -98,7 +98,7 @@ class PlayerConfig:
     """A whole player."""
 
     player: str
-    """Its name: of all that play this topic each has its own."""
+    """Its name, unique among the players of this topic."""
     topic: str
     route: Route
     targets: Mapping[str, TargetConfig]

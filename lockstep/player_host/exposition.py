@@ -25,7 +25,7 @@ from lockstep.player_host.players import Players
 PREFIX: Final = "lockstep_player_"
 
 LOG_GAUGES: Final[tuple[tuple[str, str, Callable[[PlayerStatus], float]], ...]] = (
-    ("term", "player_term in which this process plays the partition", attrgetter("player_term")),
+    ("term", "player_term in which this process delivers the partition", attrgetter("player_term")),
     ("started", "1 where the main stream has begun to be read", attrgetter("started")),
     (
         "position",

@@ -1,4 +1,4 @@
-"""The logs that one process plays, and the targets that all of them have: changed while they play.
+"""The logs that one process delivers, and the targets that all of them have, which may change meanwhile.
 
 Owns: which targets there are and which are paused, for every driver of this process, now and later. What is
 changed here lasts as long as the process: the configuration's file is the truth, and is read at the start.

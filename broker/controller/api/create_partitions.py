@@ -2,7 +2,7 @@
 
 The response waits until the new partitions accept writes. For a topic with locks its text is a warning: a key
 may be in another partition from now on, and its locks are not.
-Source: Kafka's ControllerApis.createPartitions and ReplicationControlManager for which error answers what.
+Source: Kafka's ControllerApis.createPartitions and ReplicationControlManager for the errors.
 """
 
 from __future__ import annotations

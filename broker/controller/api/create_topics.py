@@ -1,7 +1,7 @@
 """CreateTopics: each topic is created or rejected on its own (KIP-4, KIP-464, KIP-525).
 
-The answer waits until a topic can be written to. `configs` is never null: Java's admin client and Kafka
-Connect would fail on it. Source: Kafka's ReplicationControlManager for which error answers what.
+The response waits until a topic can be written to. `configs` is never null: Java's admin client and Kafka
+Connect would fail on it. Source: Kafka's ReplicationControlManager for the errors.
 """
 
 from __future__ import annotations

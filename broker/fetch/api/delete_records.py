@@ -2,7 +2,7 @@
 
 One commit per log group for all of a request's partitions; the response waits for it, so that its content
 survives a crash. Segments without live records are freed then.
-Source: Kafka's ReplicaManager.deleteRecordsOnLocalLog for which error answers what.
+Source: Kafka's ReplicaManager.deleteRecordsOnLocalLog for the errors.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ListOffsets: the ends of partitions, and the first record at or after a time.
 
 A search by time finds one batch in the index and opens at most that one. A batch whose header promises a
-later timestamp than its records have is answered with the batch itself: never a record too late.
+later timestamp than its records have gets the batch itself as the response: never a record too late.
 Source: Kafka's ReplicaManager.fetchOffset and UnifiedLog.fetchOffsetByTimestamp; KIP-734, KIP-405, KIP-1005.
 """
 
@@ -218,5 +218,5 @@ def first_record_at(
             if first > header.base_offset and header.record_count <= MAX_RECORDS:
                 return None
         except (ValueError, DecompressedTooLarge):
-            pass  # what the producer wrote cannot be read; the batch is the best answer there is
+            pass  # what the producer wrote cannot be read; the batch is the best result there is
     return first, max_timestamp

@@ -1,4 +1,4 @@
-"""Handlers of features that are absent: each answers as an Apache Kafka whose feature is not enabled.
+"""Handlers of features that are absent: each responds as an Apache Kafka whose feature is not enabled.
 
 | subject | handlers |
 |---|---|

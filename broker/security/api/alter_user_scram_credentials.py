@@ -1,7 +1,7 @@
 """AlterUserScramCredentials: no credential is stored, since nothing would check it (KIP-554).
 
-Kafka answers each user with UNSUPPORTED_VERSION where its metadata has no place for SCRAM, whatever else is
-wrong with the request; so does Lockstep.
+Kafka's response has UNSUPPORTED_VERSION for each user where its metadata has no place for SCRAM, whatever
+else is wrong with the request; so does Lockstep.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """SaslAuthenticate: rejected, since no listener has SASL (KIP-152).
 
-The answer is Kafka's for a connection that need not log in. A client that skips SaslHandshake reads the
+The response is Kafka's for a connection that need not log in. A client that skips SaslHandshake reads the
 reason; a closed connection would only make it try again.
 """
 

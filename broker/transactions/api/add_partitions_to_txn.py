@@ -54,7 +54,7 @@ class AddPartitionsToTxn(RequestHandler):
     def handle(
         self, client: ClientContext, header: RequestHeader, request: AddPartitionsToTxnRequest
     ) -> HandlerResponse:
-        """Answer each transaction in turn."""
+        """Handles one transaction after the other."""
         if header.api_version >= BATCHED_MIN_VERSION:
             return self._add_many(request)
         transaction = AddPartitionsToTxnTransaction(
