@@ -190,7 +190,7 @@ class Replica:
         if isinstance(message, RangeRequest):
             self.repairing.requested(message)
         else:
-            self.repairing.answered(message)
+            self.repairing.on_range_response(message)
 
     def start(self) -> None:
         """Starts the member: the only voter leads at once, the others wait for messages or a timeout."""

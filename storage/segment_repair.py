@@ -5,9 +5,9 @@ at a time, verifies each against the chain value that this log has itself, and h
 Segments begin elsewhere on every member, so the first of the log may hold dead frames that all others have
 freed: then it is written without them, and the chain value at its end is what verifies it. Of a joined
 segment only damaged frames are requested: it stands for much that others have freed or not cleaned. It also
-answers such requests, with committed entries only. Nothing here touches the Raft state. A request or a
+responds to such requests, with committed entries only. Nothing here touches the Raft state. A request or a
 response may be lost: then the next member gets the request. Received frames are cleaned as far as that member
-had come: `on_others_bytes` is called before it is written and after. Source: protocol-aware recovery;
+had come: `on_others_bytes` is called before they are written and after. Source: protocol-aware recovery;
 docs/storage_rules.md.
 """
 
@@ -35,7 +35,7 @@ from lockstep.storage.types import (
 log_of_repairs = logging.getLogger(__name__)
 
 CHUNK_BYTES = 1 << 20
-ANSWER_SECONDS = 1.0
+RESPONSE_TIMEOUT_SECONDS = 1.0
 """The timeout of a member's response; after it the next member gets the request."""
 
 
@@ -47,7 +47,6 @@ class _Repair:
     """A segment that is being fetched."""
 
     __slots__ = (
-        "alone",
         "before",
         "chain",
         "first_index",
@@ -58,6 +57,7 @@ class _Repair:
         "later",
         "sequence",
         "tried",
+        "without_peers",
     )
 
     def __init__(self, sequence: int, first_index: int, last_index: int, chain: int) -> None:
@@ -74,7 +74,7 @@ class _Repair:
         """The size of a joined segment's frames: members that cleaned less have more than it may hold."""
         self.is_busy = False
         """A thread works on it: no response is accepted."""
-        self.alone = False
+        self.without_peers = False
         """All members got the request, and repair was tried without them."""
         self.tried: list[int] = []
 
@@ -216,9 +216,9 @@ class SegmentRepair:
         self._repair = _Repair(sequence, first_index, last_index, chain)
         self._ended.clear()
         self._begun += 1
-        self._ask()
+        self._request_next()
 
-    def _ask(self) -> None:
+    def _request_next(self) -> None:
         """Sends the request to the next member that has not got it since the last chunk arrived."""
         repair = self._repair
         if repair is None:
@@ -228,7 +228,7 @@ class SegmentRepair:
         others = [m for m in members if m not in repair.tried]
         if not others and self._log.rewritable(repair.sequence, later=True) and repair.begin_later():
             others = members
-        if not others and self._log.is_joined(repair.sequence) and not repair.alone:
+        if not others and self._log.is_joined(repair.sequence) and not repair.without_peers:
             self._repair_alone(repair)
             return
         if not others:
@@ -241,11 +241,11 @@ class SegmentRepair:
         repair.tried.append(peer)
         self._send(peer, RangeRequest(raft.member_id, peer, raft.term, repair.next_index, repair.last_index))
         self._stop_timer()
-        self._timer = self._loop.call_later(ANSWER_SECONDS, self._ask)
+        self._timer = self._loop.call_later(RESPONSE_TIMEOUT_SECONDS, self._request_next)
 
     def _repair_alone(self, repair: _Repair) -> None:
         """Do without the damaged records, should all of them be deleted: in the same file others live."""
-        repair.alone = repair.is_busy = True
+        repair.without_peers = repair.is_busy = True
         self._stop_timer()
         writing = self._loop.run_in_executor(
             self._threads, self._log.drop_dead_damage, repair.sequence, self._log_starts
@@ -257,7 +257,7 @@ class SegmentRepair:
             return
         repair.is_busy = False
         if done.cancelled() or isinstance(done.exception(), ValueError | StorageError | OSError):
-            self._ask()  # reports that no member has them
+            self._request_next()  # reports that no member has them
         else:
             self._write_repaired(done)
 
@@ -290,7 +290,7 @@ class SegmentRepair:
             RangeResponse(raft.member_id, request.sender, raft.term, frames[0].index, chain, data),
         )
 
-    def answered(self, response: RangeResponse) -> None:
+    def on_range_response(self, response: RangeResponse) -> None:
         """A peer's entries: taken if they are the next ones and continue the chain."""
         repair = self._repair
         if repair is None or repair.is_busy or response.first_index < repair.next_index:
@@ -298,7 +298,7 @@ class SegmentRepair:
         if response.first_index > repair.next_index:
             repair.offered(response.first_index, response.chain)
             if response.sender in repair.tried[-1:]:
-                self._ask()
+                self._request_next()
             return
         try:
             frames = decode_frames(b"".join(response.frames), repair.chain, marked=True)
@@ -350,7 +350,7 @@ class SegmentRepair:
         repair.chain = chain_of(frames[-1].head)
         repair.tried = [peer for peer in repair.tried if peer != sender]
         if repair.next_index <= repair.last_index:
-            self._ask()
+            self._request_next()
             return
         self._stop_timer()
         self._on_others_bytes()

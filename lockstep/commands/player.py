@@ -150,7 +150,7 @@ async def _live(process: PlayerProcess) -> None:
 
 
 def _status(options: argparse.Namespace) -> int:
-    found = _ask(options, "GET", "/status")
+    found = _send_request(options, "GET", "/status")
     if options.json:
         print_json(found)
     else:
@@ -177,15 +177,15 @@ def _add(options: argparse.Namespace) -> int:
 
 
 def _change(options: argparse.Namespace, method: str, path: str, body: object = None) -> int:
-    answer = _ask(options, method, path, body)
+    response = _send_request(options, method, path, body)
     if options.json:
-        print_json(answer)
+        print_json(response)
     else:
-        print(f"target {answer['target']} is {answer['done']}, {answer['lasts']}")
+        print(f"target {response['target']} is {response['done']}, {response['lasts']}")
     return 0
 
 
-def _ask(options: argparse.Namespace, method: str, path: str, body: object = None) -> dict[str, Any]:
+def _send_request(options: argparse.Namespace, method: str, path: str, body: object = None) -> dict[str, Any]:
     """The answer. Raises CommandFailed."""
     import http.client
     import json
@@ -201,8 +201,8 @@ def _ask(options: argparse.Namespace, method: str, path: str, body: object = Non
     try:
         headers = {"Content-Type": "application/json"} if method == "POST" else {}
         connection.request(method, path, "" if body is None else json.dumps(body), headers)
-        answer = connection.getresponse()
-        text = answer.read()
+        response = connection.getresponse()
+        text = response.read()
     except OSError as error:
         why = (error.strerror or str(error) or type(error).__name__).lower()
         advice = "; --player is what `listen` in its configuration says"
@@ -218,7 +218,7 @@ def _ask(options: argparse.Namespace, method: str, path: str, body: object = Non
     except ValueError:
         answer_text = text[:80].decode(errors="replace").strip()
         raise CommandFailed(f"what answers at {options.player} is no player: {answer_text!r}") from None
-    if answer.status != 200:
+    if response.status != 200:
         raise CommandFailed(str(found.get("error", found)))
     return found
 

@@ -3,8 +3,7 @@
 Work is per partition and per batch; batches go to the socket by reference. A follower's copy is served like
 the leader's, up to its own high watermark (KIP-392, `broker/fetch/follower_fetch.py`). Invariants: a waiting
 request costs one entry per partition and no task, and an unknown partition does not end the wait for others.
-How much is read: `broker/fetch/partition_reads.py`; the errors:
-`broker/fetch/partition_check.py`.
+How much is read: `broker/fetch/partition_reads.py`; the errors: `broker/fetch/partition_check.py`.
 """
 
 from __future__ import annotations
