@@ -1,4 +1,4 @@
-"""Compiled modules for LOCKSTEP_NATIVE=1: those that `make native` made, in place of the same files' Python.
+"""Compiled modules for LOCKSTEP_NATIVE=1: the output of `make native` replaces the same modules' Python.
 
 Owns: the import finder, and the check that the compiled modules fit the present sources. The compiled
 modules lie in `.native` beside the packages, with a manifest of the sources' checksums; the packages
@@ -26,11 +26,11 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 DIRECTORY: Final = ROOT / ".native"
 MANIFEST: Final = "manifest.json"
 SUFFIX: Final = EXTENSION_SUFFIXES[0]
-"""Names the interpreter that it was compiled for."""
+"""The file suffix, which names the interpreter of the compilation."""
 
 
 def checksum(source: Path) -> str:
-    """The checksum of a source, as the manifest has it."""
+    """Returns the checksum of a source, as in the manifest."""
     import hashlib
 
     return hashlib.sha256(source.read_bytes()).hexdigest()
@@ -41,7 +41,7 @@ def source_of(root: Path, module: str) -> Path:
 
 
 class CompiledModules:
-    """An import finder for the modules of a manifest; all others are found as ever."""
+    """An import finder for the modules of a manifest; all others are found as usual."""
 
     def __init__(self, directory: Path, names: Sequence[str], shared: str) -> None:
         self._files = {name: directory.joinpath(*name.split(".")) for name in names}
@@ -50,13 +50,13 @@ class CompiledModules:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """The compiled file of a module, or None where it is not among them."""
+        """Returns the compiled file of a module, or None for a module without one."""
         found = self._files.get(name)
         return None if found is None else spec_from_file_location(name, f"{found}{SUFFIX}")
 
 
 def enable(directory: Path = DIRECTORY, root: Path = ROOT) -> int:
-    """Import the compiled modules from now on; how many there are.
+    """Makes imports use the compiled modules from now on; returns their number.
 
     Raises CommandFailed where there are none, or they are of other sources or another Python.
     """

@@ -40,7 +40,7 @@ class RetryPolicy:
         return self._schedule.remaining_s(asyncio.get_running_loop().time())
 
     async def again(self) -> bool:
-        """Wait a little; False where the time is over."""
+        """Waits before the next try; returns False once the deadline is over."""
         now = asyncio.get_running_loop().time()
         pause_s = self._schedule.pause_s(now)
         if self._client is not None and self._schedule.is_stale(now):

@@ -2,7 +2,7 @@
 
 Owns: `GroupsState`, a commit machine: it changes in `replay` alone, live and at recovery alike. A snapshot is
 taken on the loop, so it is made of columns: 100,000 offsets take some 50 ms. Invariants:
-`restore(snapshot())` gives an equal state; a record that is not understood changes nothing and is passed
+`restore(snapshot())` gives an equal state; an unknown record changes nothing and is passed
 over, as Kafka does: another version may have written it. What a transaction commits is `pending` until its
 marker comes. Does not: know which group belongs to which partition, time, or who is a member now
 (`group_coordinator.py` does).
@@ -52,7 +52,7 @@ STATE_VERSION: Final = 2
 PLAIN_STATE_VERSION: Final = 1
 """Where nothing is pending: what a broker that knows no transactions reads, too."""
 WARNINGS: Final = 10
-"""Records not understood are named in the log so often; a foreign tool may have written a million."""
+"""So many warnings are logged about unknown records; another tool may have written a million."""
 _PREFIX: Final = struct.Struct(">HI")
 _ATTRIBUTES_AT: Final = 22
 """The low byte of a batch's attributes."""

@@ -15,7 +15,7 @@ from lockstep.protocol.primitives import Buffer
 
 
 class Reply(Protocol):
-    """The place of one response in its connection's order."""
+    """One response, in the order of its connection's requests."""
 
     buffers: list[Buffer] | None
     """The encoded response once it is complete; empty for a request without one."""
@@ -26,28 +26,28 @@ class Reply(Protocol):
 
 
 class FastConnection(Protocol):
-    """A connection, as a fast path uses it."""
+    """The part of a connection that a fast path uses."""
 
     def on_reply(self, reply: Reply) -> None:
-        """The reply has its buffers now."""
+        """Called when the reply has its buffers."""
 
     def abort(self) -> None:
-        """Close now."""
+        """Closes the connection at once."""
 
 
 class FastRequests(Protocol):
     """The fast path of one connection."""
 
     def append(self, frame: memoryview) -> Reply | None:
-        """Serve a request; its reply gets its buffers later. None: it is declined, and nothing has
+        """Serves a request; its reply gets its buffers later. Returns None if it declines, and nothing has
         changed."""
 
 
 class FastPath(Protocol):
-    """A fast path."""
+    """A fast path of the broker, for all connections."""
 
     def trim(self) -> None:
-        """Forget what is remembered of objects that are gone."""
+        """Drops what is cached of deleted objects."""
 
     def open(self, connection: FastConnection, client: ClientContext) -> FastRequests:
-        """The fast path of a connection that has sent such a request."""
+        """Returns the fast path of a connection that has sent such a request."""

@@ -1,4 +1,4 @@
-"""Stages that nobody came back for: aborted when nobody has written to them for lockstep.staged.timeout.ms.
+"""Aborts abandoned stages: those without a write for lockstep.staged.timeout.ms.
 
 Readers of committed records wait for open stages, so none may stay open for ever. Invariants: only stages in
 groups that are led here are touched. Source: the project's own (docs/staged.md).
@@ -21,8 +21,8 @@ log = logging.getLogger("lockstep.staging")
 class StageExpiration:
     """The expiration of one broker's open stages.
 
-    The log's time decides, or where one leader's clock was far ahead and the log's time with it, how long
-    nothing was seen to be written here.
+    The log's time decides. Where one leader's clock, and so the log's time, was far ahead, the time without a
+    write that this node has seen decides.
     """
 
     def __init__(
@@ -37,7 +37,7 @@ class StageExpiration:
         self._clock_ms = clock_ms
         self._monotonic = monotonic
         self._written: StableSince[tuple[int, int], LastWritten] = StableSince()
-        """By log group and owner: what was written last there."""
+        """The last write by log group and owner."""
 
     def rules(self) -> list[ExpirationRule]:
         """The rule of stages, enforced as often as that of overdue transactions."""

@@ -52,7 +52,7 @@ class ProducerIds:
             peering.handlers[RequestKind.PRODUCER_IDS] = self._on_block_request
 
     async def take(self) -> int:
-        """An unused id. Raises StorageError when a new block cannot be recorded."""
+        """Returns an unused id. Raises StorageError when a new block cannot be recorded."""
         async with self._refill_lock:
             if self._next == self._end:
                 self._next = await self._block()

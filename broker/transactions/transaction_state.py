@@ -1,10 +1,10 @@
 """The committed state of the transactional ids of one data log group.
 
 Owns: `TransactionsState`, a commit machine: it changes in `replay` alone, live and at recovery alike.
-Invariants: `restore(snapshot())` gives an equal state; a record that is not understood changes nothing and is
-passed over, as Kafka does: another version may have written it. Ids keep the order of their first record, so
-that every copy of the log group gives the same bytes. Does not: know partitions of `__transaction_state`,
-time, or what is under way (`transaction_coordinator.py` does).
+Invariants: `restore(snapshot())` gives an equal state; an unknown record changes nothing and is skipped, as
+in Kafka: another version may have written it. Ids keep the order of their first record, so that every copy of
+the log group gives the same bytes. Does not: know partitions of `__transaction_state`, time, or what is under
+way (`transaction_coordinator.py` does).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from lockstep.protocol.records.record import key_values
 from lockstep.storage.types import Buffer, DirectoryEntry, NewerFormat
 
 SECTION: Final = "transactional_ids"
-"""Its name in a checkpoint."""
+"""The name of the state's section in a checkpoint."""
 STATE_VERSION: Final = 1
 WARNINGS: Final = 10
 """So many warnings are logged about unknown records; another tool may have written a million."""
@@ -50,7 +50,7 @@ class TransactionsState:
     def __init__(self, warn: Callable[[str], None] = _ignore) -> None:
         self._ids: dict[str, TransactionMetadata] = {}
         self._values: dict[str, bytes] = {}
-        """The records `_ids` was read from, for snapshots."""
+        """The records of `_ids`, for snapshots."""
         self._ongoing: dict[str, int] = {}
         self._begun = count(1)
         self._prepared: dict[str, None] = {}
@@ -65,7 +65,7 @@ class TransactionsState:
 
     @property
     def ids(self) -> Mapping[str, TransactionMetadata]:
-        """All of them; not to be changed."""
+        """Returns all ids with their states, read-only."""
         return self._ids
 
     @property
@@ -92,9 +92,9 @@ class TransactionsState:
     # --- replay -------------------------------------------------------------------------------------------
 
     def replay(self, entry: DirectoryEntry, payload: Buffer, time_ms: int) -> None:
-        """Apply one committed batch; see StateMachine."""
+        """Applies one committed batch; see StateMachine."""
         if payload[_ATTRIBUTES_AT] & CONTROL_FLAG:
-            return  # somebody made a partition of ours take part in a transaction
+            return  # another client added a partition of `__transaction_state` to a transaction
         try:
             pairs = key_values(payload)
         except MalformedBatch as error:
@@ -129,14 +129,14 @@ class TransactionsState:
     # --- snapshot -----------------------------------------------------------------------------------------
 
     def snapshot(self, time_ms: int) -> bytes:
-        """A JSON head with the ids and the sizes of their records, then the records."""
+        """Returns a JSON head with the ids and the sizes of their records, then the records."""
         values = self._values
         head = {"ids": list(values), "sizes": list(map(len, values.values())), "ongoing": list(self._ongoing)}
         written = json.dumps(head, separators=(",", ":")).encode()
         return b"".join((_PREFIX.pack(STATE_VERSION, len(written)), written, *values.values()))
 
     def restore(self, data: bytes) -> None:
-        """Take over a snapshot; empty bytes are the empty state. Raises NewerFormat."""
+        """Replaces the state by a snapshot; empty bytes are the empty state. Raises NewerFormat."""
         self._ids, self._values, self._ongoing, self._prepared = {}, {}, {}, {}
         if not data:
             return

@@ -102,7 +102,7 @@ def _run(options: argparse.Namespace) -> int:
     from lockstep.broker.process.process_output import log_to_stderr, queued_output
     from lockstep.player_host.config import PlayerConfig, PlayerConfigError
     from lockstep.player_host.config_file import read
-    from lockstep.player_host.player_process import CannotPlay, PlayerProcess
+    from lockstep.player_host.player_process import CannotDeliver, PlayerProcess
 
     config = read(options.file, os.environ.get(BOOTSTRAP_VARIABLE, PlayerConfig.bootstrap))
     try:
@@ -111,13 +111,13 @@ def _run(options: argparse.Namespace) -> int:
             runner.run(_until_stopped(PlayerProcess(config)))
     except PlayerConfigError as error:
         raise CommandFailed(f"{options.file}: {error}") from error
-    except CannotPlay as error:
+    except CannotDeliver as error:
         raise CommandFailed(str(error)) from error
     return 0
 
 
 async def _until_stopped(process: PlayerProcess) -> None:
-    """Raises CannotPlay."""
+    """Raises CannotDeliver."""
     import asyncio
     import signal
 
@@ -186,7 +186,7 @@ def _change(options: argparse.Namespace, method: str, path: str, body: object = 
 
 
 def _send_request(options: argparse.Namespace, method: str, path: str, body: object = None) -> dict[str, Any]:
-    """The answer. Raises CommandFailed."""
+    """Returns the response. Raises CommandFailed."""
     import http.client
     import json
 
@@ -235,7 +235,7 @@ def _is_well(found: dict[str, Any]) -> bool:
     return bool(found["logs"])
 
 
-# --- for people -------------------------------------------------------------------------------------------
+# --- output -----------------------------------------------------------------------------------------------
 
 
 def _show(found: dict[str, Any]) -> None:

@@ -38,7 +38,7 @@ NOT_REMOTE: Final = (
 )
 
 
-class CannotPlay(Exception):
+class CannotDeliver(Exception):
     """The process cannot begin, or continue; the text is for its operator."""
 
 
@@ -64,7 +64,7 @@ class PlayerProcess:
         """HOST:PORT of the HTTP listener, once it listens."""
 
     async def start(self) -> None:
-        """Raises CannotPlay; then `stop` still cleans up."""
+        """Raises CannotDeliver; then `stop` still cleans up."""
         config = self.config
         self._streams = make_streams(config.transport)
         self._players = Players(config, self._route, self._streams, self._targets)
@@ -80,7 +80,7 @@ class PlayerProcess:
                 )
                 self._sources.append(source)
         except (ClientError, ClaimsUnusable, CannotListen, SourceClosed) as error:
-            raise CannotPlay(str(error)) from error
+            raise CannotDeliver(str(error)) from error
         for opened in self._sources:
             state = StandbyState(opened.partition, opened.log_id)
             self._states.append(state)
@@ -88,12 +88,12 @@ class PlayerProcess:
         self._players.warn_without_targets()
 
     async def until_over(self) -> None:
-        """Until nothing is left to be done here. Raises CannotPlay: why."""
+        """Runs until no log is left to deliver here. Raises CannotDeliver with the reason."""
         await asyncio.wait(self._tasks, return_when=asyncio.FIRST_EXCEPTION)
         for task in self._tasks:
             if task.done() and not task.cancelled() and (error := task.exception()) is not None:
-                raise CannotPlay(str(error)) from error
-        raise CannotPlay(
+                raise CannotDeliver(str(error)) from error
+        raise CannotDeliver(
             "; ".join(f"{self.config.topic}-{each.partition}: {each.failed}" for each in self._states)
         )
 
@@ -145,7 +145,7 @@ class PlayerProcess:
         self._http, self.address = await start_listener(self.config.listen, self._players, self.status)
 
     async def _partitions(self) -> list[int]:
-        """Raises ClientError, CannotPlay."""
+        """Raises ClientError, CannotDeliver."""
         async with Client(self.config.bootstrap, client_id=self._client_id) as client:
             found = await client.topic(self.config.topic)
             configs = {each.name: each.value for each in await client.topic_configs(self.config.topic)}
@@ -155,5 +155,5 @@ class PlayerProcess:
         configured = self.config.partitions
         for each in configured or ():
             if each not in there:
-                raise CannotPlay(f"partitions: topic {found.name} has no partition {each}")
+                raise CannotDeliver(f"partitions: topic {found.name} has no partition {each}")
         return there if configured is None else list(configured)

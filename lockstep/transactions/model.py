@@ -1,10 +1,10 @@
 """The interface between an application and a transaction client.
 
-Owns: `Application`, which a user derives from, what its methods are handed (`Committed`, `Refusal`), and the
-errors that come back. `Transaction` and `Draft` have modules of their own.
+Owns: `Application`, the base class of a user's own, the arguments of its methods (`Committed`, `Refusal`),
+and the errors that clients raise. `Transaction` and `Draft` have modules of their own.
 
-A partition's high-water mark is the offset up to which, that one included, its log has been applied; -1 for
-nothing. Source: seeds 003 and 004 (Waltz's programming model).
+A partition's high-water mark is the last offset of its log that has been applied; -1 for none. Source: seeds
+003 and 004 (Waltz's programming model).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class TransactionError(Exception):
 
 
 class RefusedForGood(TransactionError):
-    """The log rejects it, and will reject it again: it is not appended."""
+    """The log rejects the transaction for good: it is not appended."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.text)
@@ -34,11 +34,13 @@ class RefusedForGood(TransactionError):
 
 
 class NotAppended(TransactionError):
-    """It is not in the log and will never be: too large, the partition is not ours, the client was closed."""
+    """The transaction is not in the log and will never be: it is too large, its partition is not assigned, or
+    the client was closed."""
 
 
 class Expired(TransactionError):
-    """Its time is over. `is_known`: it is not in the log and will never be; otherwise it may be, or come."""
+    """The transaction's timeout is over. `is_known`: it is not in the log and will never be; else it may
+    be."""
 
     def __init__(self, text: str, *, is_known: bool) -> None:
         super().__init__(text)
@@ -58,7 +60,8 @@ class SubscriptionStalled(TransactionError):
 
 
 class NotApplied(TransactionError):
-    """It is in the log, at `offsets` by partition; the application had not applied it in time."""
+    """The transaction is in the log, at `offsets` by partition; the application had not applied it in
+    time."""
 
     def __init__(self, text: str, offsets: Mapping[int, int]) -> None:
         super().__init__(text)
@@ -66,21 +69,22 @@ class NotApplied(TransactionError):
 
 
 class Refusal(NamedTuple):
-    """Why the log did not take an append."""
+    """The reason why the log rejected an append."""
 
     reason: str
     """LOCK, EXPECTED_OFFSET, AHEAD, TRIMMED and so on, as in docs/locks.md."""
     is_final: bool
-    """It will never pass as it is."""
+    """True if the log will reject the same append again."""
     partition: int
-    """Where the conflict is."""
+    """The partition of the conflict."""
     conflict_offset: int | None
-    """What must be applied before it can pass; None: everything that was there when it was rejected."""
+    """The offset that must be applied before it can pass; None: everything that the log had at the
+    rejection."""
     is_exact: bool
-    """Whether that lock was raised at that offset; otherwise the broker knows an upper bound."""
+    """Whether the lock was raised at that offset; otherwise the broker knows only an upper bound."""
     lock: bytes | None
     text: str
-    """The broker's own words."""
+    """The broker's error text."""
 
 
 class RequestId(NamedTuple):
@@ -96,7 +100,7 @@ class RequestId(NamedTuple):
 
     @classmethod
     def parse(cls, value: bytes | None) -> Self | None:
-        """From a `lockstep-request` header; None for what is none."""
+        """Parses a `lockstep-request` header; returns None for any other value."""
         found = _REQUEST.fullmatch(value or b"")
         return found and cls(found[1].decode(), int(found[2]), int(found[3]))
 
@@ -113,7 +117,7 @@ class Record(NamedTuple):
 
 
 class Committed:
-    """One transaction, as it stands in one partition's log; a record of another producer is one, too."""
+    """One transaction in one partition's log; a record of another producer is one, too."""
 
     __slots__ = ("offset", "partition", "previous", "records", "request", "timestamp_ms")
 
@@ -129,12 +133,13 @@ class Committed:
     ) -> None:
         self.partition = partition
         self.offset = offset
-        """Of its last record: the partition's high-water mark once it is applied."""
+        """The offset of its last record: the partition's high-water mark once it is applied."""
         self.previous = previous
-        """The `offset` of what was applied before it: what a store holds that has applied all but this."""
+        """The `offset` of the transaction before it: the high-water mark of a state that has applied all but
+        this."""
         self.records = records
         self.request = request
-        """None where it was not a transaction client's."""
+        """None where another client wrote it."""
         self.timestamp_ms = timestamp_ms
 
     @property
@@ -158,15 +163,15 @@ class Appended(NamedTuple):
     """A transaction that is in the log, and applied."""
 
     offsets: Mapping[int, int]
-    """Partition -> offset of its last record there."""
+    """Partition -> offset of the transaction's last record in it."""
     tries: int
-    """How often it was executed: 1 where nothing stood in its way."""
+    """The number of its executions: 1 without a conflict."""
 
 
 def lock(name: str, number: int | str) -> bytes:
-    """A lock's name from a kind of thing and which of them: `lock("account", 12)` is `account/12`.
+    """Returns a lock's name from a kind and an id: `lock("account", 12)` is `account/12`.
 
-    TypeError for bytes, whose text would be another name.
+    Raises TypeError for bytes, whose text would be another name.
     """
     if not isinstance(name, str) or not isinstance(number, int | str):
         raise TypeError(f"lock({name!r}, {number!r}): a str, and an int or str")
@@ -180,8 +185,8 @@ class Application:
         """The client has opened the topic with this id, as Kafka's tools show it; called before anything
         else.
 
-        A topic that is made anew under its name has another id, and its offsets mean something else: whoever
-        keeps marks for longer than a process lives keeps the id with them, and raises here.
+        A topic that is created again under its name has another id, and other records at its offsets: an
+        application that stores marks stores the id with them, and raises here for another one.
         """
 
     def high_water_mark(self, partition: int) -> int | Awaitable[int]:
@@ -189,7 +194,7 @@ class Application:
         raise NotImplementedError(f"{type(self).__name__} has no high_water_mark")
 
     def apply(self, committed: Committed) -> Awaitable[None] | None:
-        """Apply one transaction, and remember `committed.offset` as the new high-water mark with it.
+        """Applies one transaction, and stores `committed.offset` as the new high-water mark with it.
 
         Called in the order of the log, one at a time within a partition. An exception stalls the partition:
         nothing is skipped, nothing tried again until `TransactionClient.resume`.

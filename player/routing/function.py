@@ -12,17 +12,17 @@ from lockstep.player.routing.selector import TargetSelector
 
 
 class NoSuchFunction(ValueError):
-    """There is no function of that name that could be called."""
+    """There is no callable of that name."""
 
 
 def load(name: str) -> TargetSelector:
-    """The function `module:name`. Raises NoSuchFunction."""
+    """Returns the function `module:name`. Raises NoSuchFunction."""
     module_name, colon, path = name.partition(":")
     if not colon or not all(part.isidentifier() for part in (*module_name.split("."), *path.split("."))):
         raise NoSuchFunction(f"{name!r} is not of the form module:name")
     try:
         found: object = import_module(module_name)
-    except Exception as error:  # whatever the module does while it is loaded
+    except Exception as error:  # any error of the module's own code
         raise NoSuchFunction(f"{module_name} cannot be imported: {type(error).__name__}: {error}") from error
     for part in path.split("."):
         try:

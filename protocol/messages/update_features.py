@@ -11,7 +11,7 @@ from lockstep.protocol.fields import Struct, array, boolean, int8, int16, int32,
 
 @struct()
 class FeatureUpdateKey(Struct):
-    """The wanted level of one feature; 0 disables it."""
+    """The requested level of one feature; 0 disables it."""
 
     feature: str = string()
     max_version_level: int = int16()
@@ -21,7 +21,7 @@ class FeatureUpdateKey(Struct):
 
 @message(api_key=57, versions="0-2", flexible="0+", kind="request")
 class UpdateFeaturesRequest(Struct):
-    """The wanted levels."""
+    """The requested levels."""
 
     timeout_ms: int = int32(default=60000)
     feature_updates: list[FeatureUpdateKey] = array(FeatureUpdateKey)

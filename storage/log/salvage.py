@@ -1,9 +1,9 @@
 """The log's own state, reconstructed from its segments where both slots of the state file are corrupt.
 
-What is lost with them: the vote, which truncations were made, which segments were freed. So the new state is
-taken from the segments: every generation counts, and frames that a truncation had cut may be back. That is
-safe only for a member that never voted: `Recovery` gives it a new incarnation. Frames that are back are
-entries of some leader, so Raft keeps or cuts them as any follower's.
+Lost with them are the vote, the list of truncations and that of freed segments. So the new state is
+taken from the segments: every generation counts, and truncated frames may return. That is safe only for a
+member that never voted: `Recovery` gives it a new incarnation. Returned frames are entries of some leader, so
+Raft keeps or truncates them as any follower's.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from lockstep.storage.log.state_file import LogState
 from lockstep.storage.types import CorruptLog, HardState
 
 _NOWHERE = position((1 << 32) - 1, 0)
-"""A generation's beginning that lies behind everything: all before it counts."""
+"""The beginning of a generation above every position: everything below it counts."""
 
 
 def salvaged_state(fs: FileSystem, directory: Path, group_id: int, names: list[str]) -> LogState:
-    """A state under which recovery finds what is there, the vote forgotten. CorruptLog where there is no
-    segment to begin with."""
-    is_given_up = partial(is_invalidated, fs, directory)
-    joins = _finished_joins(fs, directory, group_id, names, is_given_up)
-    files = SegmentFiles(names, 0, joins, is_given_up)
+    """Returns a state by which recovery finds the present segments, without a vote. Raises CorruptLog without
+    a valid segment."""
+    is_void = partial(is_invalidated, fs, directory)
+    joins = _finished_joins(fs, directory, group_id, names, is_void)
+    files = SegmentFiles(names, 0, joins, is_void)
     freed = files.freed
     found: dict[int, int] = {}
     for sequence in files.live:
@@ -65,8 +65,8 @@ def salvaged_state(fs: FileSystem, directory: Path, group_id: int, names: list[s
 
 
 def _list_indexed_sequences(names: list[str]) -> set[int]:
-    """The sequences that index files say were the log's: a freed segment loses its index file first. Recovery
-    rejects a log without the file of one of them."""
+    """Returns the sequences that the log had by its index files: a freed segment loses its index file first.
+    Recovery rejects a log without the file of one of them."""
     found = set(sequences_of(names, INDEX_SUFFIX))
     for each in joined_of(set(with_missing_joined(names)) - set(names)):
         found.update(range(each.first, each.last + 1))
@@ -74,12 +74,12 @@ def _list_indexed_sequences(names: list[str]) -> set[int]:
 
 
 def _finished_joins(
-    fs: FileSystem, directory: Path, group_id: int, names: list[str], is_given_up: Callable[[str], bool]
+    fs: FileSystem, directory: Path, group_id: int, names: list[str], is_void: Callable[[str], bool]
 ) -> int:
-    """The number of joins that count. The last one may have been left unfinished, or the names of its
-    segments may be back. It counts where one of them has no file: nothing else has its records. Else only the
-    files that count have been cleaned since, so the side counts that has less of the frames."""
-    joined = sorted([each for each in joined_of(names) if not is_given_up(each.name)], key=lambda e: e.number)
+    """Returns the number of joins that count. The last one may have been left unfinished, or the names of its
+    segments may be back. It counts where one of them has no file: nothing else has its records. Else only
+    valid files have been cleaned since, so the side with fewer bytes of the frames counts."""
+    joined = sorted([each for each in joined_of(names) if not is_void(each.name)], key=lambda e: e.number)
     if not joined:
         return 0
     last = joined.pop()
@@ -88,7 +88,7 @@ def _finished_joins(
         present.update(range(each.first, each.last + 1))
     if any(s not in present and s not in freed for s in range(last.first, last.last + 1)):
         return last.number
-    former = SegmentFiles(names, 0, last.number - 1, is_given_up)
+    former = SegmentFiles(names, 0, last.number - 1, is_void)
     old: dict[int, int] = {}
     for sequence in former.live:
         if last.first <= sequence <= last.last:
@@ -99,7 +99,7 @@ def _finished_joins(
 
 
 def _payload_bytes(fs: FileSystem, path: Path, group_id: int, sequence: int) -> dict[int, int]:
-    """By Raft index, the bytes of a segment's frames that are payload, as far as their heads verify."""
+    """Returns the payload bytes of a segment's frames by Raft index, as far as their heads verify."""
     fd = fs.open(path)
     try:
         decoded = decode_segment_header(fs.pread(fd, SEGMENT_HEADER_BYTES, 0))
@@ -128,7 +128,7 @@ def _payload_bytes(fs: FileSystem, path: Path, group_id: int, sequence: int) -> 
 
 
 def _highest_generation(fs: FileSystem, path: Path, group_id: int, sequence: int) -> int:
-    """The highest generation that a segment's header and markers speak of; -1 where it has no header."""
+    """Returns the highest generation in a segment's header and markers; -1 without a header."""
     seed = group_seed(group_id)
     fd = fs.open(path)
     try:

@@ -1,4 +1,4 @@
-"""DeleteGroups: groups without members end, with all they committed (KIP-229)."""
+"""DeleteGroups: deletes groups without members, and their committed offsets (KIP-229)."""
 
 from __future__ import annotations
 
