@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from lockstep.broker.coordination.coordinator_shard import CoordinatorShard
 from lockstep.broker.coordination.key_hash import positive_hash
-from lockstep.broker.metadata.metadata_cache import MetadataCache, Topic, TopicPartition
+from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition, Topic
 from lockstep.broker.metadata.topic_validation import new_partition_count
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
@@ -117,7 +117,7 @@ class CoordinatorRegistry(Generic[H]):
             raise RequestError(ErrorCode.NOT_COORDINATOR, f"log group {group.group_id} is not led here")
         return shard
 
-    def _topic_partition(self, key: str) -> TopicPartition | None:
+    def _topic_partition(self, key: str) -> Partition | None:
         """The partition that has this key's records; None before there is a topic."""
         topic = self._find()
         return None if topic is None else topic.partitions[positive_hash(key) % len(topic.partitions)]

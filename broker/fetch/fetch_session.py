@@ -21,7 +21,7 @@ from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.fetch import FetchPartition, FetchRequest, PartitionData
 
 if TYPE_CHECKING:
-    from lockstep.broker.metadata.metadata_cache import TopicPartition
+    from lockstep.broker.metadata.metadata_cache import Partition
 
 NO_SESSION: Final = 0
 INITIAL_EPOCH: Final = 0
@@ -55,7 +55,7 @@ class FetchItem:
         self.topic = topic
         """Its topic as the client names it: a name, or an id since version 13."""
         self.index = requested.partition
-        self.partition: TopicPartition | None = None
+        self.partition: Partition | None = None
         """The partition object of the last lookup."""
         self.high_watermark = -1
         self.log_start_offset = -1

@@ -11,14 +11,14 @@ Partition.localLogWithEpochOrThrow. Where this is not what Kafka does:
 from __future__ import annotations
 
 from lockstep.broker.metadata.leader_epochs import epoch_mismatch
-from lockstep.broker.metadata.metadata_cache import TopicPartition
+from lockstep.broker.metadata.metadata_cache import Partition
 from lockstep.protocol.errors import ErrorCode
 from lockstep.storage.log_group import LogGroup
 
 NOBODY = -1
 
 
-def follower_error(partition: TopicPartition, current_leader_epoch: int) -> ErrorCode:
+def follower_error(partition: Partition, current_leader_epoch: int) -> ErrorCode:
     """NONE, or the error for which this follower serves nothing of the partition."""
     if not partition.is_here:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
@@ -28,7 +28,7 @@ def follower_error(partition: TopicPartition, current_leader_epoch: int) -> Erro
     return error
 
 
-def offset_error(partition: TopicPartition, offset: int) -> ErrorCode:
+def offset_error(partition: Partition, offset: int) -> ErrorCode:
     """NONE, or the error of reading a follower at an offset; OFFSET_NOT_AVAILABLE may pass.
 
     A reader at the end of a follower without a leader would wait there for nothing.

@@ -14,7 +14,7 @@ from lockstep.broker.fetch.fetch_session import FetchItem
 from lockstep.broker.fetch.follower_fetch import follower_error, offset_error
 from lockstep.broker.fetch.replica_selector import RackAwareReplicaSelector
 from lockstep.broker.metadata.leader_epochs import end_of_epoch, epoch_error, last_leader
-from lockstep.broker.metadata.metadata_cache import MetadataCache, TopicPartition
+from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.fetch import EpochEndOffset, LeaderIdAndEpoch, PartitionData
 
@@ -85,7 +85,7 @@ class PartitionCheck:
                 item.is_diverging = True
         return data
 
-    def _item_error(self, partition: TopicPartition, item: FetchItem) -> ErrorCode:
+    def _item_error(self, partition: Partition, item: FetchItem) -> ErrorCode:
         """NONE, or the error for which nothing is read for this item."""
         is_follower_read = item.is_follower_read = not partition.group.is_leader
         check = (
@@ -106,7 +106,7 @@ class PartitionCheck:
             return ErrorCode.OFFSET_OUT_OF_RANGE
         return ErrorCode.NONE
 
-    def _find_partition(self, item: FetchItem) -> TopicPartition | None:
+    def _find_partition(self, item: FetchItem) -> Partition | None:
         cluster = self._cluster
         topic_key = item.topic
         topic = cluster.topic_by_id(topic_key) if isinstance(topic_key, bytes) else cluster.topic(topic_key)

@@ -18,7 +18,7 @@ from lockstep.broker.fetch.fetch_session import FetchContext, FetchItem
 from lockstep.broker.fetch.follower_fetch import is_whole
 from lockstep.broker.fetch.partition_check import PartitionCheck
 from lockstep.broker.metadata.leader_epochs import log_read_failure, read_error
-from lockstep.broker.metadata.metadata_cache import TopicPartition
+from lockstep.broker.metadata.metadata_cache import Partition
 from lockstep.broker.metadata.topic_names import MAX_NAME_CHARACTERS
 from lockstep.broker.network.unsent_bytes import UnsentBytes
 from lockstep.broker.settings.config import Settings
@@ -59,7 +59,7 @@ class ReadLimits:
         available = settings.lockstep_unsent_max_bytes - self._unsent_bytes.total + own_bytes
         return min(self.max_bytes, max(available, settings.lockstep_connection_write_buffer_bytes))
 
-    def end_offset(self, partition: TopicPartition) -> int:
+    def end_offset(self, partition: Partition) -> int:
         """The end of what this client may read."""
         log = partition.log
         return log.last_stable_offset if self.read_committed else log.high_watermark
@@ -72,7 +72,7 @@ class ReadLimits:
 class ColdRead(NamedTuple):
     """A read whose bytes must come from the disk."""
 
-    partition: TopicPartition
+    partition: Partition
     item: FetchItem
     data: PartitionData
     end: int
@@ -167,7 +167,7 @@ class PartitionReads:
 
     def _take(
         self,
-        partition: TopicPartition,
+        partition: Partition,
         item: FetchItem,
         data: PartitionData,
         result: ReadResult,
@@ -200,7 +200,7 @@ def _has_other_content(item: FetchItem, data: PartitionData) -> bool:
     return bool(data.error_code or item.is_diverging or data.preferred_read_replica >= 0)
 
 
-def read_from_memory(partition: TopicPartition, offset: int, max_bytes: int, end: int) -> ReadResult | None:
+def read_from_memory(partition: Partition, offset: int, max_bytes: int, end: int) -> ReadResult | None:
     """Batches from memory or page cache; None where they must come from the disk, or cannot be read."""
     try:
         result = partition.group.read(partition.log, offset, max_bytes, end)
@@ -219,7 +219,7 @@ def _with_empty_batch(result: ReadResult, offset: int, end: int) -> ReadResult:
 
 
 async def read_from_disk(
-    partition: TopicPartition, offset: int, max_bytes: int, end: int, repair_deadline: float
+    partition: Partition, offset: int, max_bytes: int, end: int, repair_deadline: float
 ) -> tuple[ReadResult, ErrorCode]:
     """Batches read on a reader thread; or nothing, and an error."""
     group = partition.group
@@ -244,7 +244,7 @@ async def read_from_disk(
 
 
 async def _read_with_repair(
-    partition: TopicPartition, offset: int, max_bytes: int, end: int, repair_deadline: float
+    partition: Partition, offset: int, max_bytes: int, end: int, repair_deadline: float
 ) -> ReadResult:
     """`read_cold`; after damage, once more if read repair succeeds before `repair_deadline` (loop time)."""
     group = partition.group

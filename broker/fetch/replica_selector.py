@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from lockstep.broker.membership.group_view import is_up_to_date
-from lockstep.broker.metadata.metadata_cache import MetadataCache, TopicPartition
+from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.requests.request_context import ClientContext
 from lockstep.storage.group_options import node_of
@@ -43,7 +43,7 @@ class RackAwareReplicaSelector:
         self._is_alive = is_alive
         self._found: dict[int, list[tuple[int, dict[int, int]]]] = {}
 
-    def select(self, partition: TopicPartition, offset: int) -> int:
+    def select(self, partition: Partition, offset: int) -> int:
         """The node from which to read a partition that this node leads; -1: from this node."""
         group, log = partition.group, partition.log
         followers = self._found.get(group.group_id)

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 
 from lockstep.broker.maintenance.future_records import FutureRecords
 from lockstep.broker.maintenance.segment_roll import ANY_TIME, SegmentRoll, roll_interval_ms
-from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, MetadataCache, TopicPartition
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, MetadataCache, Partition
 from lockstep.broker.process.heap import give_memory_back
 from lockstep.storage.compaction_pass import CompactionTarget, is_half_dead
 from lockstep.storage.log.batch_index import SegmentPartition
@@ -100,7 +100,7 @@ class IoThrottle:
 class LogToClean(NamedTuple):
     """A partition and the range that a pass over it would clean."""
 
-    partition: TopicPartition
+    partition: Partition
     dirty_offset: int
     end_offset: int
     ratio: float
@@ -112,7 +112,7 @@ class LogToClean(NamedTuple):
 
 
 def plan_cleaning(
-    partition: TopicPartition,
+    partition: Partition,
     shares: Sequence[SegmentPartition],
     stable_offset: int,
     clean_to: int,
@@ -299,13 +299,13 @@ class Compaction:
         return 0
 
     async def _plan(
-        self, group: LogGroup, compacted: Sequence[TopicPartition], now_ms: int
+        self, group: LogGroup, compacted: Sequence[Partition], now_ms: int
     ) -> tuple[list[LogToClean], int | None]:
         stable = [each.log.last_stable_offset for each in compacted]
         return await asyncio.to_thread(self._plan_in_thread, group, compacted, stable, now_ms)
 
     def _plan_in_thread(
-        self, group: LogGroup, compacted: Sequence[TopicPartition], stable: Sequence[int], now_ms: int
+        self, group: LogGroup, compacted: Sequence[Partition], stable: Sequence[int], now_ms: int
     ) -> tuple[list[LogToClean], int | None]:
         """The ranges to clean, and the interval at which segments must be sealed for the rest; None for
         none."""
@@ -341,7 +341,7 @@ class Compaction:
         self,
         group: LogGroup,
         unreadable: Sequence[tuple[int, int]],
-        partitions: Mapping[int, TopicPartition],
+        partitions: Mapping[int, Partition],
     ) -> None:
         logged = self._logged_batches.setdefault(group, _LoggedBatches())
         unlogged = [place for place in unreadable if place not in logged.batches]

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Set
 from typing import Final
 
-from lockstep.broker.metadata.metadata_cache import TopicPartition
+from lockstep.broker.metadata.metadata_cache import Partition
 from lockstep.storage.log.batch_reader import BatchPlace
 
 MAX_CLOCK_SKEW_MS: Final = 60_000
@@ -29,7 +29,7 @@ class FutureRecords:
         self._warned: dict[Key, int] = {}
         """The base offset of the batch that was warned of last."""
 
-    def note(self, partition: TopicPartition, first_kept: BatchPlace | None, now_ms: int) -> None:
+    def note(self, partition: Partition, first_kept: BatchPlace | None, now_ms: int) -> None:
         """Warn if `first_kept`, the first batch that is too young for the task, is of the future."""
         key = partition.group.group_id, partition.log.local_id
         if first_kept is None or first_kept.max_timestamp <= now_ms + MAX_CLOCK_SKEW_MS:

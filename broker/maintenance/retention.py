@@ -21,7 +21,7 @@ from lockstep.broker.metadata.metadata_cache import (
     METADATA_GROUP,
     METADATA_TOPIC_ID,
     MetadataCache,
-    TopicPartition,
+    Partition,
 )
 from lockstep.protocol.plural import pluralize
 from lockstep.storage.log.batch_index import SegmentPartition
@@ -39,7 +39,7 @@ FIRST_CHECK_SECONDS: Final = 30.0
 """The first check comes early, as in Kafka: a broker that is restarted often still enforces retention."""
 
 
-def _key(partition: TopicPartition) -> tuple[int, int]:
+def _key(partition: Partition) -> tuple[int, int]:
     return partition.group.group_id, partition.log.local_id
 
 
@@ -57,7 +57,7 @@ def expired_by_size(shares: Sequence[SegmentPartition], total_bytes: int, retent
     return start
 
 
-def first_kept_by_time(partition: TopicPartition, now_ms: int, retention_ms: int) -> BatchPlace | None:
+def first_kept_by_time(partition: Partition, now_ms: int, retention_ms: int) -> BatchPlace | None:
     """The first batch that is still young enough; None where there is none. Reads indexes."""
     log_start, end = partition.log.log_start_offset, partition.log.high_watermark
     if log_start >= end:
@@ -66,7 +66,7 @@ def first_kept_by_time(partition: TopicPartition, now_ms: int, retention_ms: int
     return data_log.first_younger(partition.log.local_id, now_ms - retention_ms, log_start, end)
 
 
-def expired_by_time(partition: TopicPartition, kept: BatchPlace | None) -> int:
+def expired_by_time(partition: Partition, kept: BatchPlace | None) -> int:
     """The new log start by time, where `kept` is the first batch to be kept."""
     log_start = partition.log.log_start_offset
     return max(log_start, partition.log.high_watermark if kept is None else kept.base_offset)
@@ -139,11 +139,9 @@ class Retention:
                 if partition.topic_id == METADATA_TOPIC_ID and has_records:
                     starts.setdefault(group, {})[partition.local_id] = partition.high_watermark
 
-    def _new_starts(
-        self, partitions: Sequence[TopicPartition], now_ms: int
-    ) -> list[tuple[TopicPartition, int]]:
+    def _new_starts(self, partitions: Sequence[Partition], now_ms: int) -> list[tuple[Partition, int]]:
         """The new log starts; a partition whose log cannot be read keeps its records and delays no other."""
-        starts: list[tuple[TopicPartition, int]] = []
+        starts: list[tuple[Partition, int]] = []
         for partition in partitions:
             try:
                 starts.append((partition, self._new_start(partition, now_ms)))
@@ -152,7 +150,7 @@ class Retention:
                 log.warning("%s: retention is delayed: %s", name, error)
         return starts
 
-    def _new_start(self, partition: TopicPartition, now_ms: int) -> int:
+    def _new_start(self, partition: Partition, now_ms: int) -> int:
         config = partition.topic.config
         start = partition.log.log_start_offset
         if config.retention_ms >= 0:

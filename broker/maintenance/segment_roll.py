@@ -14,7 +14,7 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from lockstep.broker.metadata.metadata_cache import TopicPartition
+from lockstep.broker.metadata.metadata_cache import Partition
 from lockstep.storage.log.batch_index import SegmentPartition
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.types import StorageError
@@ -35,7 +35,7 @@ year leaves some two thousand where nothing in them ever goes, however often a t
 
 
 def roll_interval_ms(
-    partition: TopicPartition,
+    partition: Partition,
     shares: Sequence[SegmentPartition],
     stable_offset: int,
     clean_to: int,

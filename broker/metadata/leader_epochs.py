@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 
-from lockstep.broker.metadata.metadata_cache import TopicPartition
+from lockstep.broker.metadata.metadata_cache import Partition
 from lockstep.protocol.errors import ErrorCode
 from lockstep.storage.log.file_system import is_corruption
 from lockstep.storage.rate_limited_log import RateLimitedLog
@@ -19,7 +19,7 @@ _read_failures = RateLimitedLog(time.monotonic, logging.getLogger("lockstep.part
 """Clients that do not wait between tries would fill the log with what the disk cannot read."""
 
 
-def log_read_failure(partition: TopicPartition, text: str) -> None:
+def log_read_failure(partition: Partition, text: str) -> None:
     """Log that a part of a partition cannot be read; once a minute for each partition."""
     topic = partition.topic
     _read_failures.warning(f"{topic.name}-{partition.index}: {text}", same=(topic.topic_id, partition.index))
@@ -31,14 +31,14 @@ def read_error(error: Exception) -> ErrorCode:
     return ErrorCode.CORRUPT_MESSAGE if is_corruption(error) else ErrorCode.KAFKA_STORAGE_ERROR
 
 
-def epoch_error(partition: TopicPartition, current_leader_epoch: int) -> ErrorCode:
+def epoch_error(partition: Partition, current_leader_epoch: int) -> ErrorCode:
     """NONE, or why a client that knows this leader epoch must refresh what it knows."""
     if not partition.group.is_leader:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     return epoch_mismatch(partition, current_leader_epoch)
 
 
-def epoch_mismatch(partition: TopicPartition, current_leader_epoch: int) -> ErrorCode:
+def epoch_mismatch(partition: Partition, current_leader_epoch: int) -> ErrorCode:
     """`epoch_error` on any replica."""
     if current_leader_epoch == NO_EPOCH:
         return ErrorCode.NONE
@@ -50,12 +50,12 @@ def epoch_mismatch(partition: TopicPartition, current_leader_epoch: int) -> Erro
     return ErrorCode.NONE
 
 
-def last_leader(partition: TopicPartition) -> tuple[int, int]:
+def last_leader(partition: Partition) -> tuple[int, int]:
     """The leader that this node knows (-1: none), and the leader epoch. Source: KIP-951."""
     return partition.group.leader_id, partition.leader_epoch
 
 
-def end_of_epoch(partition: TopicPartition, leader_epoch: int) -> tuple[int, int]:
+def end_of_epoch(partition: Partition, leader_epoch: int) -> tuple[int, int]:
     """The newest epoch at or below `leader_epoch` and the offset where it ends; (-1, -1) where unknown.
 
     As Kafka: the epoch of the leader now ends at the log's end; one newer than every known epoch is
@@ -74,7 +74,7 @@ def end_of_epoch(partition: TopicPartition, leader_epoch: int) -> tuple[int, int
     return log.end_offset_of_epoch(leader_epoch)
 
 
-def epoch_at(partition: TopicPartition, offset: int) -> int:
+def epoch_at(partition: Partition, offset: int) -> int:
     """The leader epoch of the record at `offset`; the leader's own at the end of the log."""
     log = partition.log
     if offset >= log.high_watermark or not log.leader_epochs:

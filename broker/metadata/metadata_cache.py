@@ -47,8 +47,8 @@ TRANSACTION_STATE_TOPIC_ID: Final = bytes(15) + b"\x03"
 """Fixed for the same reason."""
 
 
-class TopicPartition:
-    """One partition. It is written through this node where `group.is_leader`, and read where `is_here`."""
+class Partition:
+    """A partition of a topic. It is written through this node where `group.is_leader`, and read where `is_here`."""
 
     __slots__ = ("delayed_fetches", "group", "index", "log", "topic", "visible_from_index")
 
@@ -88,7 +88,7 @@ class Topic:
         self.name = name
         self.topic_id = topic_id
         self.config = config
-        self.partitions: list[TopicPartition] = []
+        self.partitions: list[Partition] = []
         self.deleted = False
         """True once the topic is deleted, for code that still has the object."""
         self.is_internal = name in INTERNAL_TOPICS
@@ -101,7 +101,7 @@ INTERNAL_TOPICS: Final = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, "__shar
 class Purgatory(Protocol):
     """The fetches that wait for partitions, as this module uses them."""
 
-    def wake(self, partition: TopicPartition) -> None:
+    def wake(self, partition: Partition) -> None:
         """The partition grew, or is gone: try its waiting fetches."""
 
 
@@ -241,7 +241,7 @@ class MetadataCache:
             self._fetch_purgatory.wake(partition)
             self.on_change()
 
-    def _attach(self, partition: TopicPartition, group: LogGroup, log: PartitionLog) -> None:
+    def _attach(self, partition: Partition, group: LogGroup, log: PartitionLog) -> None:
         if partition.log is log:
             self._fetch_purgatory.wake(partition)  # its group has switched to another state, of more commits
             return
@@ -283,7 +283,7 @@ class MetadataCache:
         """Every visible topic, by name."""
         return [self._by_name[name] for name in sorted(self._by_name)]
 
-    def partition(self, name: str, index: int) -> TopicPartition | None:
+    def partition(self, name: str, index: int) -> Partition | None:
         """One partition by its topic's name."""
         topic = self._by_name.get(name)
         if topic is None or not 0 <= index < len(topic.partitions):
@@ -339,9 +339,7 @@ class MetadataCache:
         logs = self._logs.get(topic.topic_id, {})
         visible_from_index = self.metadata_index + 1  # the entry that is being applied
         for index in range(len(topic.partitions), len(entry.groups)):
-            partition = TopicPartition(
-                topic, index, self._remote_leader(entry.groups[index]), visible_from_index
-            )
+            partition = Partition(topic, index, self._remote_leader(entry.groups[index]), visible_from_index)
             topic.partitions.append(partition)
             self.partition_count += 1
             if index in logs:

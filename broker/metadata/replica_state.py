@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from copy import copy
 
-from lockstep.broker.metadata.metadata_cache import MetadataCache, TopicPartition
+from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.metadata.node_view import NodeStates
 from lockstep.broker.metadata.replica_change import ReplicaChange, replica_change_of
@@ -101,7 +101,7 @@ class ReplicaStates:
         """True if the leader of each looked-up partition is known to serve it."""
         return not self.unconfirmed_leaders
 
-    def of(self, partition: TopicPartition) -> ReplicaState:
+    def of(self, partition: Partition) -> ReplicaState:
         """The state of a partition."""
         group_id = partition.group.group_id
         state = self._states.get(group_id)

@@ -16,7 +16,7 @@ from typing import Final
 
 from lockstep.broker.locks.lock_check import require_no_locks
 from lockstep.broker.metadata.leader_epochs import last_leader
-from lockstep.broker.metadata.metadata_cache import MetadataCache, Topic, TopicPartition
+from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition, Topic
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.produce.append_result import (
     SPECULATIVE_ERRORS,
@@ -44,7 +44,7 @@ from lockstep.protocol.messages.produce import (
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.types import Buffer
 
-PartitionBatch = tuple[Topic, TopicPartition, Buffer]
+PartitionBatch = tuple[Topic, Partition, Buffer]
 CURRENT_LEADER_MIN_VERSION: Final = 10
 TOPIC_IDS_MIN_VERSION: Final = 13
 MAX_TEXT: Final = 5_000
@@ -165,7 +165,7 @@ class DelayedProduce(PendingResponse):
         self._await_commit(group, response)
         return response
 
-    def _respond_later(self, partition: TopicPartition, batch: DelayedAppend) -> PartitionProduceResponse:
+    def _respond_later(self, partition: Partition, batch: DelayedAppend) -> PartitionProduceResponse:
         """A response that is filled in when the coordinator has responded."""
         response = PartitionProduceResponse(index=partition.index, base_offset=-1)
         group, log = partition.group, partition.log  # the partition may have others by then
@@ -360,7 +360,7 @@ class DelayedProduce(PendingResponse):
 
     def _partition_responses(
         self, response: ProduceResponse
-    ) -> Iterator[tuple[PartitionProduceResponse, TopicPartition | None]]:
+    ) -> Iterator[tuple[PartitionProduceResponse, Partition | None]]:
         """Each partition response, with the partition if this node knows it."""
         cluster = self._cluster
         by_id = self._produce_version >= TOPIC_IDS_MIN_VERSION
@@ -385,7 +385,7 @@ class DelayedProduce(PendingResponse):
                 )
 
 
-def _find_partition(topic: Topic, data: PartitionProduceData) -> tuple[TopicPartition, Buffer]:
+def _find_partition(topic: Topic, data: PartitionProduceData) -> tuple[Partition, Buffer]:
     if not 0 <= data.index < len(topic.partitions):
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         raise RequestError(error, error.message)
@@ -418,7 +418,7 @@ def _topic_response(
 
 
 def _partition_response(
-    data: PartitionProduceData, partition: TopicPartition, appended: AppendResult
+    data: PartitionProduceData, partition: Partition, appended: AppendResult
 ) -> PartitionProduceResponse:
     return PartitionProduceResponse(
         index=data.index,

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from lockstep.broker.locks.lock_headers import lock_requests
-from lockstep.broker.metadata.metadata_cache import MetadataCache, TopicPartition
+from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition
 from lockstep.broker.produce.append_result import AppendResult
 from lockstep.broker.produce.appender import Appender
 from lockstep.broker.produce.transaction_markers import Marker
@@ -49,7 +49,7 @@ MAX_TEXT_LENGTH: Final = 1_000
 TRANSACTION_VERSION: Final = 2
 PRODUCE_VERSION: Final = ProduceRequest.SCHEMA.versions.high
 
-Places = dict[int, list[TopicPartition]]
+Places = dict[int, list[Partition]]
 """Producer id to the partitions it wrote to."""
 LastWritten = tuple[int, tuple[tuple[int, int, int], ...]]
 """Of a query in a log group: the log's time of its newest batch; producer id, partition and last sequence of
@@ -198,13 +198,13 @@ class StageCommit:
                             raise
         return places
 
-    def _partitions(self, topic: str) -> Sequence[TopicPartition]:
+    def _partitions(self, topic: str) -> Sequence[Partition]:
         found = self._cluster.topic(topic)
         if found is None:
             raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic}")
         return found.partitions
 
-    def _partition(self, topic: str, index: int) -> TopicPartition:
+    def _partition(self, topic: str, index: int) -> Partition:
         found = self._cluster.partition(topic, index)
         if found is None:
             text = f"there is no partition {topic}-{index}"
@@ -220,7 +220,7 @@ class StageCommit:
             appender.end_several(ends)
 
 
-def _the_group(places: Sequence[TopicPartition]) -> LogGroup:
+def _the_group(places: Sequence[Partition]) -> LogGroup:
     """The one log group that all of them are in, led here. Raises RequestError."""
     numbers = {each.group.group_id for each in places}
     if len(numbers) > 1:

@@ -17,7 +17,7 @@ from typing import Final
 
 from lockstep.broker.fetch.aborted_transactions import aborted_transactions
 from lockstep.broker.fetch.fetch_purgatory import FetchPurgatory
-from lockstep.broker.metadata.metadata_cache import MetadataCache, TopicPartition
+from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition
 from lockstep.player.core.messages import Entry
 from lockstep.player.source.batch_entries import split_into_entries
 from lockstep.player.source.interface import LogBounds, LogChunk, RangeLost, SourceClosed
@@ -45,9 +45,7 @@ class InProcessSource:
 
     log_group = None
 
-    def __init__(
-        self, cluster: MetadataCache, fetch_purgatory: FetchPurgatory, partition: TopicPartition
-    ) -> None:
+    def __init__(self, cluster: MetadataCache, fetch_purgatory: FetchPurgatory, partition: Partition) -> None:
         self._fetch_purgatory = fetch_purgatory
         self._cluster = cluster
         self._partition = partition

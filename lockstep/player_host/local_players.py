@@ -22,7 +22,7 @@ from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from lockstep.broker.fetch.fetch_purgatory import FetchPurgatory
-from lockstep.broker.metadata.metadata_cache import MetadataCache, TopicPartition
+from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition
 from lockstep.player.driver.errors import Deposed, PlayerStopped
 from lockstep.player.source.interface import Source, SourceClosed, log_name
 from lockstep.player_host.config import Order
@@ -151,7 +151,7 @@ class LocalPlayers:
                 player = self._players[key] = _LocalPlayer(each, partial(self._begin, key))
                 player.task.add_done_callback(self._wake)
 
-    def _each_of(self, partitions: Iterable[TopicPartition]) -> Mapping[Key, LedLog]:
+    def _each_of(self, partitions: Iterable[Partition]) -> Mapping[Key, LedLog]:
         return {
             (each.topic.topic_id, each.index): LedLog(
                 each.group, partial(InProcessSource, self._cluster, self._fetch_purgatory, each)
@@ -159,7 +159,7 @@ class LocalPlayers:
             for each in partitions
         }
 
-    def _groups_of(self, partitions: Iterable[TopicPartition]) -> Mapping[Key, LedLog]:
+    def _groups_of(self, partitions: Iterable[Partition]) -> Mapping[Key, LedLog]:
         return {
             (each.topic.topic_id, each.group.group_id): LedLog(
                 each.group,
@@ -185,7 +185,7 @@ class LocalPlayers:
             self._player_terms[key] = max(deposed.player_term, self._player_terms[key])
             raise
 
-    def _partitions(self) -> list[TopicPartition]:
+    def _partitions(self) -> list[Partition]:
         """The configured partitions of which this node has a copy."""
         topic = self._cluster.topic(self._topic)
         found = [] if topic is None else [each for each in topic.partitions if each.is_here]

@@ -6,7 +6,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any, cast
 
-from lockstep.broker.metadata.metadata_cache import MetadataCache, Topic, TopicPartition
+from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition, Topic
 from lockstep.broker.settings.settings_reader import from_texts
 from lockstep.broker.settings.topic_config import topic_config
 from lockstep.protocol.api import RequestHeader
@@ -83,14 +83,14 @@ class FakeCluster:
         texts = {key.replace("_", "."): text for key, text in overrides.items()}
         topic = Topic(name, name.encode().ljust(16, b"\0"), topic_config(texts, SETTINGS))
         for index in range(partitions):
-            partition = TopicPartition(topic, index, cast(LogGroup, self.group))
+            partition = Partition(topic, index, cast(LogGroup, self.group))
             number = 1 + len(self.group.partitions)
             partition.log = self.group.partitions[number] = PartitionLog(number, topic.topic_id, index)
             topic.partitions.append(partition)
         self._topics[name] = topic
         return topic
 
-    def write(self, name: str, *batches: bytes, index: int = 0) -> TopicPartition:
+    def write(self, name: str, *batches: bytes, index: int = 0) -> Partition:
         """Append batches of which each has as many records as its last offset delta says."""
         partition = self._topics[name].partitions[index]
         log = partition.log
@@ -108,7 +108,7 @@ class FakeCluster:
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
         return next((each for each in self._topics.values() if each.topic_id == topic_id), None)
 
-    def partition(self, name: str, index: int) -> TopicPartition | None:
+    def partition(self, name: str, index: int) -> Partition | None:
         topic = self._topics.get(name)
         return topic.partitions[index] if topic is not None and 0 <= index < len(topic.partitions) else None
 

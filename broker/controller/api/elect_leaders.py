@@ -12,7 +12,7 @@ import asyncio
 from typing import Final
 
 from lockstep.broker.controller.leadership_transfer import LeadershipTransfers
-from lockstep.broker.metadata.metadata_cache import MetadataCache, TopicPartition
+from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition
 from lockstep.broker.metadata.topic_names import MAX_NAME_CHARACTERS
 from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.requests.request_context import ClientContext, Needs, RequestHandler
@@ -116,7 +116,7 @@ class ElectLeaders(RequestHandler):
 
 
 def _result(
-    partition: TopicPartition | None,
+    partition: Partition | None,
     name: str,
     index: int,
     topic_exists: bool,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lockstep.broker.metadata.metadata_cache import MetadataCache, TopicPartition
+from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition
 from lockstep.broker.metadata.replica_change import ReplicaChange, replica_change_of
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
@@ -55,7 +55,7 @@ class ListPartitionReassignments(RequestHandler):
 
 
 def _reassigning_partitions(
-    partitions: Iterable[TopicPartition], changes: dict[int, ReplicaChange]
+    partitions: Iterable[Partition], changes: dict[int, ReplicaChange]
 ) -> list[OngoingPartitionReassignment]:
     return [
         OngoingPartitionReassignment(

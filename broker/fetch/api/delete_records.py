@@ -11,7 +11,7 @@ import asyncio
 import logging
 from typing import Final
 
-from lockstep.broker.metadata.metadata_cache import MetadataCache, TopicPartition
+from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition
 from lockstep.broker.requests.request_context import ClientContext, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
@@ -30,7 +30,7 @@ HIGH_WATERMARK: Final = -1
 UNKNOWN: Final = -1
 MAX_LOGGED_CHARACTERS: Final = 200
 
-LogStarts = list[tuple[TopicPartition, int, DeleteRecordsPartitionResult]]
+LogStarts = list[tuple[Partition, int, DeleteRecordsPartitionResult]]
 """Partitions with their new log start offsets and their results."""
 
 
@@ -67,7 +67,7 @@ class DeleteRecords(RequestHandler):
         return response
 
 
-def _validate(partition: TopicPartition | None, offset: int) -> tuple[ErrorCode, int]:
+def _validate(partition: Partition | None, offset: int) -> tuple[ErrorCode, int]:
     """The error of the offset, and the new log start, with the high watermark resolved."""
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN

@@ -28,7 +28,7 @@ from lockstep.broker.fetch.partition_check import (
 )
 from lockstep.broker.fetch.partition_reads import ColdRead, PartitionReads, ReadLimits, read_from_memory
 from lockstep.broker.fetch.replica_selector import RackAwareReplicaSelector
-from lockstep.broker.metadata.metadata_cache import MetadataCache, TopicPartition
+from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.network.unsent_bytes import UnsentBytes
 from lockstep.broker.requests.request_context import (
@@ -153,7 +153,7 @@ class _FetchRequest:
         self._delayed_fetch = self._handler.purgatory.wait(self._attempt, partitions, self._max_wait_ms)
         return pending
 
-    def _deduplicate_items(self) -> list[TopicPartition]:
+    def _deduplicate_items(self) -> list[Partition]:
         """The known partitions. A partition that is named more than once keeps only its last item, so a
         waiting request has at most one item for each partition, and its size need not count. Unknown ones
         come last."""
@@ -250,6 +250,6 @@ class _FetchRequest:
         return response
 
 
-def _has_changed_role(partition: TopicPartition, item: FetchItem) -> bool:
+def _has_changed_role(partition: Partition, item: FetchItem) -> bool:
     """True if this node's role in the partition has changed since the last check."""
     return partition.group.is_leader is item.is_follower_read or not partition.is_here

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final
 
 from lockstep.broker.metadata.leader_epochs import epoch_at, epoch_error, log_read_failure, read_error
-from lockstep.broker.metadata.metadata_cache import MetadataCache, TopicPartition
+from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
@@ -49,7 +49,7 @@ MIN_VERSIONS: Final = {
 READ_COMMITTED: Final = 1
 
 
-_SearchRequest = tuple[TopicPartition, ListOffsetsPartition, ListOffsetsPartitionResponse]
+_SearchRequest = tuple[Partition, ListOffsetsPartition, ListOffsetsPartitionResponse]
 
 
 class ListOffsets(RequestHandler):
@@ -113,7 +113,7 @@ class ListOffsets(RequestHandler):
 
 
 def _answer_without_search(
-    partition: TopicPartition | None,
+    partition: Partition | None,
     requested: ListOffsetsPartition,
     response: ListOffsetsPartitionResponse,
     api_version: int,
@@ -151,13 +151,13 @@ def _set_leader_epoch(response: ListOffsetsPartitionResponse, api_version: int, 
         response.leader_epoch = leader_epoch
 
 
-def _end(partition: TopicPartition, committed: bool) -> int:
+def _end(partition: Partition, committed: bool) -> int:
     """The end offset for a client with this isolation level."""
     return partition.last_stable_offset if committed else partition.log.high_watermark
 
 
 async def _search(
-    partition: TopicPartition, timestamp: int, max_bytes: int, committed: bool, min_offset: int = 0
+    partition: Partition, timestamp: int, max_bytes: int, committed: bool, min_offset: int = 0
 ) -> tuple[int, int] | None:
     """(offset, timestamp) of the first record at or after a time, or of the newest one, from an offset on.
 

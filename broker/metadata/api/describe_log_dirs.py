@@ -12,7 +12,7 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from lockstep.broker.metadata.metadata_cache import MetadataCache, TopicPartition
+from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition
 from lockstep.broker.requests.request_context import ClientContext, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.messages.describe_log_dirs import (
@@ -60,7 +60,7 @@ class DescribeLogDirs(RequestHandler):
             ]
         )
 
-    def _local_partitions(self, request: DescribeLogDirsRequest) -> list[TopicPartition]:
+    def _local_partitions(self, request: DescribeLogDirsRequest) -> list[Partition]:
         """The requested partitions with a replica on this node, each once."""
         cluster = self._cluster
         if request.topics is None:
@@ -72,7 +72,7 @@ class DescribeLogDirs(RequestHandler):
         return [partition for partition in found if partition is not None and partition.is_here]
 
 
-def _sizes(partitions: Sequence[TopicPartition]) -> list[int]:
+def _sizes(partitions: Sequence[Partition]) -> list[int]:
     return [
         each.group.log.partition_bytes(each.log.local_id, each.log.log_start_offset) for each in partitions
     ]

@@ -18,8 +18,8 @@ from lockstep.broker.metadata.metadata_cache import (
     INTERNAL_TOPICS,
     METADATA_GROUP,
     MetadataCache,
+    Partition,
     Topic,
-    TopicPartition,
 )
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.metadata.node_view import NodeView
@@ -252,7 +252,7 @@ class _MetadataBuilder:
             topic_authorized_operations=self._operations,
         )
 
-    def partition(self, partition: TopicPartition) -> MetadataResponsePartition:
+    def partition(self, partition: Partition) -> MetadataResponsePartition:
         replicas = self._replicas.of(partition)
         error = replicas.error
         if error is ErrorCode.LISTENER_NOT_FOUND and self._version < LISTENER_NOT_FOUND_MIN_VERSION:

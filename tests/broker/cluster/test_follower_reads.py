@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from lockstep.broker.controller.leadership_transfer import LeadershipTransfers
-from lockstep.broker.metadata.metadata_cache import TopicPartition
+from lockstep.broker.metadata.metadata_cache import Partition
 from lockstep.broker.node.cluster_node import ClusterNode
 from lockstep.broker.settings.kafka_names import LEADER_SELECTOR, RACK_AWARE_SELECTOR
 from lockstep.protocol.errors import ErrorCode
@@ -59,7 +59,7 @@ def followers_of(cluster: BrokerCluster) -> list[int]:
     return [node_id for node_id in sorted(cluster.brokers) if node_id != leader_of(cluster)]
 
 
-def copy_on(cluster: BrokerCluster, node_id: int) -> TopicPartition:
+def copy_on(cluster: BrokerCluster, node_id: int) -> Partition:
     """What a node has of partition 0 of topic t."""
     found = cluster.brokers[node_id].assembly.cluster.partition("t", 0)
     assert found is not None

@@ -16,8 +16,8 @@ from lockstep.broker.groups.group_store import OffsetTransaction
 from lockstep.broker.metadata.metadata_cache import (
     CONSUMER_OFFSETS,
     CONSUMER_OFFSETS_TOPIC_ID,
+    Partition,
     Topic,
-    TopicPartition,
 )
 from lockstep.broker.produce.appender import Appender
 from lockstep.broker.produce.producer_state import ProducerState
@@ -54,7 +54,7 @@ class Known:
                 for each in group.partitions.values()
                 if (each.topic_id, each.index) == (CONSUMER_OFFSETS_TOPIC_ID, index)
             ]
-            partition = TopicPartition(self._topic, index, group)
+            partition = Partition(self._topic, index, group)
             partition.log = log
             self._topic.partitions.append(partition)
 

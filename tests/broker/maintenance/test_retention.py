@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from lockstep.broker.maintenance.retention import Retention, expired_by_size, first_kept_by_time
-from lockstep.broker.metadata.metadata_cache import MetadataCache, TopicPartition
+from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition
 from lockstep.broker.metadata.metadata_image import (
     TopicEntry,
     TopicState,
@@ -243,7 +243,7 @@ async def test_a_log_that_cannot_be_read_holds_up_no_other_topic(
         await client.create(name)
         await client.produce(name, batch(b"old", timestamp_ms=now - 2 * 3_600_000))
 
-    def rotten(partition: TopicPartition, now_ms: int, retention_ms: int) -> BatchPlace | None:
+    def rotten(partition: Partition, now_ms: int, retention_ms: int) -> BatchPlace | None:
         if partition.topic.name == "bad":
             raise CorruptLog("its index cannot be made again")
         return first_kept_by_time(partition, now_ms, retention_ms)

@@ -7,22 +7,22 @@ from types import SimpleNamespace
 from typing import cast
 
 from lockstep.broker.metadata.leader_epochs import end_of_epoch, epoch_at
-from lockstep.broker.metadata.metadata_cache import TopicPartition
+from lockstep.broker.metadata.metadata_cache import Partition
 from lockstep.storage.partition import PartitionLog
 
 END = 6
 NEWEST = 5
 
 
-def partition(epochs: list[tuple[int, int]], log_start: int) -> TopicPartition:
+def partition(epochs: list[tuple[int, int]], log_start: int) -> Partition:
     """Led in the newest epoch, which may have written nothing yet."""
     log = PartitionLog(1, bytes(16), 0)
     log.leader_epochs, log.log_start_offset = list(epochs), log_start
     log.next_offset = log.high_watermark = END
-    return cast(TopicPartition, SimpleNamespace(log=log, leader_epoch=NEWEST))
+    return cast(Partition, SimpleNamespace(log=log, leader_epoch=NEWEST))
 
 
-def diverges(found: TopicPartition, leader_epoch: int, offset: int) -> bool:
+def diverges(found: Partition, leader_epoch: int, offset: int) -> bool:
     """Whether one that has read up to an offset, the last record in this epoch, is told to go back."""
     epoch, end_offset = end_of_epoch(found, leader_epoch)
     return epoch < leader_epoch or end_offset < offset

@@ -14,7 +14,7 @@ from typing import Any, cast
 from lockstep.broker.locks.lock_check import LockChecks
 from lockstep.broker.locks.lock_table import LockTable
 from lockstep.broker.metadata.lowest_sequences import LowestSequences
-from lockstep.broker.metadata.metadata_cache import MetadataCache, Topic, TopicPartition
+from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition, Topic
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.network.connection import Connection
 from lockstep.broker.network.connection_registry import Connections
@@ -81,7 +81,7 @@ class Cluster:
     def topic_by_id(self, topic_id: bytes) -> Topic | None:
         return next((each for each in self.topics.values() if each.topic_id == topic_id), None)
 
-    def partition(self, name: str, index: int) -> TopicPartition | None:
+    def partition(self, name: str, index: int) -> Partition | None:
         topic = self.topics.get(name)
         return topic.partitions[index] if topic is not None and 0 <= index < len(topic.partitions) else None
 
@@ -144,7 +144,7 @@ class ProduceNode:
     async def make_topic(self, name: str, topic_id: bytes, config: dict[str, str]) -> Topic:
         topic = self.cluster.topics[name] = RigTopic(name, topic_id, topic_config(config, SETTINGS))
         for log in await self.group.open_partitions([(topic_id, index) for index in range(PARTITIONS)]):
-            partition = TopicPartition(topic, log.index, self.group)
+            partition = Partition(topic, log.index, self.group)
             partition.log = log
             topic.partitions.append(partition)
         self.cluster.changes += 1

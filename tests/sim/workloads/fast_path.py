@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from lockstep.broker.metadata.metadata_cache import MetadataCache, Topic, TopicPartition
+from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition, Topic
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.produce.appender import Appender
 from lockstep.broker.produce.produce_fast_path import PlainReply, ProduceFastPath
@@ -58,7 +58,7 @@ class FastProduce:
         name = f"topic-{partition.local_id}"
         if name not in self._topics:
             topic = self._topics[name] = Topic(name, partition.topic_id, self._config)
-            topic.partitions.append(TopicPartition(topic, 0, self._group))
+            topic.partitions.append(Partition(topic, 0, self._group))
             topic.partitions[0].log = partition
         topics = [TopicProduceData(name=name, partition_data=[PartitionProduceData(index=0, records=data)])]
         request = frame(ProduceRequest(acks=-1, timeout_ms=1, topic_data=topics), VERSION)
