@@ -124,7 +124,7 @@ class Replica:
         self._received_chain = 0
         self._unflushed = False
         self._truncation_count = raft.truncation_count
-        """The core's count of truncations when the newest write was handed in."""
+        """The core's count of truncations at the newest write."""
         self.time_ms = log.last_time_ms
         """The leader's time in the newest frame."""
         self._own_writes: list[_OwnWrite] = []

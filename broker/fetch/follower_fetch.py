@@ -1,11 +1,10 @@
 """Reads from followers: the conditions under which a follower serves its replica (KIP-392).
 
 Invariants: a follower serves up to its own high watermark, which is committed and never goes back, not even
-over a restart: until it has found again what it may have served before, it serves nothing; nor does it while
-records are gone here and what came in their place is not here yet. It never reports an offset beyond the log:
-its leader may have more, and only the leader knows. Source: KIP-392, KIP-320; Kafka's
-Partition.localLogWithEpochOrThrow. Where this is not what Kafka does:
-`docs/decisions/0021-reading-from-followers.md`.
+over a restart: until it has the records again that it may have served before, it serves nothing; nor does it
+while truncated records are not replaced yet. It never reports an offset beyond the log: its leader may have
+more, and only the leader knows. Source: KIP-392, KIP-320; Kafka's Partition.localLogWithEpochOrThrow. Where
+this is not what Kafka does: `docs/decisions/0021-reading-from-followers.md`.
 """
 
 from __future__ import annotations

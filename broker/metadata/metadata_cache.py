@@ -48,7 +48,7 @@ TRANSACTION_STATE_TOPIC_ID: Final = bytes(15) + b"\x03"
 
 
 class Partition:
-    """A partition of a topic. It is written through this node where `group.is_leader`, and read where `is_here`."""
+    """One partition. It is written through this node where `group.is_leader`, and read where `is_here`."""
 
     __slots__ = ("delayed_fetches", "group", "index", "log", "topic", "visible_from_index")
 

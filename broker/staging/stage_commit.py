@@ -1,9 +1,9 @@
-"""The end of stages: a whole commit is one entry of the log group, with its record.
+"""Commits and aborts stages: a commit is one entry of the log group, together with its commit record.
 
-Owns: `StageCommit`, and which stages are left over. Invariants: a commit is one frame: the markers of all its
-stages and the record, whose locks decide; nothing of it is written where a stage is not open any more, is in
-another log group, or the locks reject; what else of the query is open in the group is aborted behind it; an
-abort ends what is still open, and so undoes no commit.
+Owns: `StageCommit`, and the list of abandoned queries. Invariants: a commit is one frame: the markers of all
+its stages and the record, whose locks decide; nothing of it is written where a stage is not open any more, is
+in another log group, or the locks reject; the query's other open stages in the group are aborted after it; an
+abort ends only open stages, and so undoes no commit.
 Does not: know the content of the record, or wait for the commit (the handler does).
 Source: the project's own (docs/staged.md); markers as of transaction version 2 (KIP-890, KIP-1228).
 """
@@ -36,45 +36,46 @@ from lockstep.storage.partition import PartitionLog
 log = logging.getLogger("lockstep.staging")
 
 ENDED_EPOCH: Final = STAGED_PRODUCER_EPOCH + 1
-"""Of the marker that ends a stage: nothing of the stage can be appended behind it."""
+"""The epoch of the marker that ends a stage: no batch of the stage can be appended after it."""
 COORDINATOR_EPOCH: Final = 0
 """Staged ids have no coordinator that could be fenced."""
 MAX_MARKERS: Final = 20_000
-"""LIMIT. Of one commit, which is one frame, or of an abort: some 80 bytes each."""
+"""LIMIT. Markers of one commit, which is one frame, or of an abort: some 80 bytes each."""
 MARKERS_IN_FRAME: Final = 500
-"""LIMIT. Of stages that are aborted, which need not end together: fits the smallest segments."""
+"""LIMIT. Markers of aborted stages in one frame, as they need not end together: fits the smallest
+segments."""
 MAX_ABANDONED: Final = 1_000
-"""Of which it is remembered; what is taken of one that is forgotten expires."""
+"""LIMIT. Abandoned queries in memory; later stages of a forgotten one expire."""
 MAX_TEXT_LENGTH: Final = 1_000
 TRANSACTION_VERSION: Final = 2
 PRODUCE_VERSION: Final = ProduceRequest.SCHEMA.versions.high
 
 Places = dict[int, list[Partition]]
-"""Producer id to the partitions it wrote to."""
+"""Producer id -> the partitions that it wrote to."""
 LastWritten = tuple[int, tuple[tuple[int, int, int], ...]]
-"""Of a query in a log group: the log's time of its newest batch; producer id, partition and last sequence of
-each of its stages."""
+"""The last write of a query in a log group: the log's time of its newest batch; producer id, partition and
+last sequence of each of its stages."""
 
 
 class StageCommit:
-    """Ends of stages in the groups that this node leads. Args: appenders: by data group."""
+    """Commits and aborts stages in the groups that this node leads. Args: appenders: by data group."""
 
     def __init__(self, cluster: MetadataCache, appenders: Mapping[int, Appender]) -> None:
         self._cluster = cluster
         self._appenders = appenders
         self._abandoned: dict[tuple[int, str], None] = {}
-        """Log group and query, the oldest first: tasks that have not heard of it may still be writing."""
+        """Log group and query, the oldest first: some of its tasks may still write."""
 
     def is_abandoned(self, group_id: int, query: str) -> bool:
-        """Returns whether a query was abandoned in a log group, as far as this node remembers."""
+        """Returns whether this node knows that a query was abandoned in a log group."""
         return (group_id, query) in self._abandoned
 
     def commit(
         self, query: str, stages: Sequence[Stage], record: StagedRecord
     ) -> tuple[LogGroup, AppendResult]:
-        """Make the stages visible with the record. Raises RequestError; nothing has changed.
+        """Makes the stages visible, with the record. After RequestError nothing has changed.
 
-        Returns the group, whose commit is to be waited for, and where the record is.
+        Returns the group, for whose commit the caller waits, and the place of the record.
         """
         _require_few(stages)
         places = self._places(query, stages)
@@ -103,14 +104,14 @@ class StageCommit:
         assert appended is not None
         try:
             self._abort(appender, [each for each in _open_stages(appender) if is_staged_by(each[0], query)])
-        except RequestError as refused:  # the next commit does it, or they expire
+        except RequestError as refused:  # the next commit aborts them, or they expire
             log.warning("what query %s has left open: %s", query, refused)
         return group, appended
 
     def abort(self, query: str, stages: Sequence[Stage]) -> list[LogGroup]:
-        """End what is open of the stages. Raises RequestError.
+        """Aborts the open ones of these stages. Raises RequestError.
 
-        Returns the groups, whose commit is to be waited for. Topics that are gone need no end.
+        Returns the groups, whose commit is to be waited for. Stages of deleted topics need no abort.
         """
         _require_few(stages)
         places: dict[int, list[tuple[int, PartitionLog]]] = {}
@@ -127,8 +128,8 @@ class StageCommit:
         return list(groups.values())
 
     def abandon(self, query: str, topics: Sequence[str]) -> list[LogGroup]:
-        """Abort all that the query has open in the log groups of these topics, and take no more of it.
-        Raises RequestError.
+        """Aborts all open stages of a query in the log groups of these topics, and accepts no more of its
+        batches. Raises RequestError.
 
         Returns the groups, whose commit is to be waited for.
         """
@@ -147,11 +148,11 @@ class StageCommit:
         return list(groups.values())
 
     def abort_expired(self, is_expired: Callable[[int, int, LastWritten], bool]) -> int:
-        """End what is open of queries that have written nothing for long, in all groups that are led here.
+        """Aborts the stages of queries without a write for long, in all groups that are led here.
 
-        Args: is_left: whether so much time has passed, by log group, owner and what it wrote last there.
-        Returns how many stages, counted by partition. A query's stages expire together: the first of its
-        tasks may be done long before the last.
+        Args: is_expired: returns whether enough time has passed, by log group, owner and its last write
+        there. Returns the number of aborted stages, counted by partition. A query's stages expire together:
+        the first of its tasks may be done long before the last.
         """
         found = 0
         for group_id, appender in self._appenders.items():
@@ -174,7 +175,7 @@ class StageCommit:
             try:
                 self._abort(appender, late)
                 found += len(late)
-            except RequestError as refused:  # the other groups get their turn
+            except RequestError as refused:  # the other groups are served next
                 log.warning("stages that are left over in group %d: %s", group_id, refused)
         return found
 
@@ -221,7 +222,7 @@ class StageCommit:
 
 
 def _the_group(places: Sequence[Partition]) -> LogGroup:
-    """The one log group that all of them are in, led here. Raises RequestError."""
+    """Returns the one log group of all of them, which is led here. Raises RequestError."""
     numbers = {each.group.group_id for each in places}
     if len(numbers) > 1:
         where = ", ".join(f"{each.topic.name}-{each.index} in {each.group.group_id}" for each in places)
@@ -252,7 +253,7 @@ def _require_few(stages: Sequence[Stage]) -> None:
 
 
 def _open_stages(appender: Appender) -> Iterator[tuple[int, PartitionLog]]:
-    """Every stage that is open in a group that is led here, by producer id and partition."""
+    """Yields every open stage of a group that is led here, by producer id and partition."""
     for local_id, producer_id in list(appender.producers.open_stages):
         partition = appender.group.partitions.get(local_id)
         if partition is not None:

@@ -270,7 +270,7 @@ def _dump(options: argparse.Namespace) -> int:
     except CorruptLog as error:
         raise CommandFailed(f"rot: {error}") from error
     except BrokenPipeError:
-        raise  # whoever read has gone, as after `| head`
+        raise  # the reader has closed the pipe, as `| head` does
     except StorageError as error:
         raise CommandFailed(str(error)) from error
     except OSError as error:

@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from lockstep.followed_topic import FollowedTopic
 
 Families = Any
-"""What `add_subparsers` returns: argparse keeps its class to itself."""
+"""The result of `add_subparsers`, whose class is private to argparse."""
 
 BOOTSTRAP_VARIABLE = "LOCKSTEP_BOOTSTRAP"
 BOOTSTRAP_OPTIONS = ("-b", "--bootstrap", "--bootstrap-server")
 _DELETED_AFTER_S = 2.0
 """A node that was just started may not know a topic yet."""
 _ONE_ANSWER_S = 5.0
-"""A leader that lives answers within that, also where it has to wait for a commit."""
+"""A live leader responds within that, also where it has to wait for a commit."""
 _REPORT_AFTER_S = 5.0
 """A command that waits longer for its first response reports that."""
 LOOK_SECONDS = 1.0
-"""Between two looks at whether the brokers are silent."""
+"""The interval of checks whether the brokers respond."""
 _MISSED_ANSWERS = 6
 """So many responses in a row may miss --timeout: a broker that hangs gets three kinds of requests."""
 
@@ -58,7 +58,8 @@ def add_json(command: argparse.ArgumentParser, what: str) -> None:
 
 
 def client_of(options: argparse.Namespace, *, outlives_leaders: bool = False) -> Client:
-    """`outlives_leaders`: one that hangs is given up early enough for the next one to answer in time."""
+    """`outlives_leaders`: a leader that hangs is abandoned early enough for the next one to respond in
+    time."""
     from lockstep.client import Client
 
     timeout_s = options.timeout
@@ -68,7 +69,7 @@ def client_of(options: argparse.Namespace, *, outlives_leaders: bool = False) ->
 
 
 def followed_topic(client: Client, topic: TopicMetadata) -> FollowedTopic:
-    """For a command that outlives leaders."""
+    """Returns the followed topic of a command that outlives leaders."""
     from lockstep.followed_topic import FollowedTopic
 
     return FollowedTopic(client, topic, deleted_after_s=_DELETED_AFTER_S)
@@ -128,7 +129,7 @@ async def report_silence(followed: FollowedTopic) -> AsyncIterator[None]:
 
 
 def print_progress(text: str) -> None:
-    """A line on standard error, of a command that takes its time."""
+    """Prints a line on standard error, for a command that takes its time."""
     print(f"lockstep: {text}", file=sys.stderr, flush=True)
 
 
@@ -178,7 +179,7 @@ def print_json(document: object) -> None:
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """For people: a cell is one line, whatever a client has put into it."""
+    """Prints a table for people: a cell is one line, whatever a client has put into it."""
     from tabulate import tabulate
 
     from lockstep.protocol.printable import escape_unprintable

@@ -20,32 +20,33 @@ class TargetStatus:
     name: str
     address: str
     link: str
-    """A value of `lockstep.player.core.target.LinkState`: not connected, greeted, answered, open, stopped."""
+    """A value of `lockstep.player.core.target.LinkState`: not connected, after the handshake, responded to,
+    open, stopped."""
     state: str
-    """Of its queue: N, RF, FC or S."""
+    """The state of its queue: N, RF, FC or S."""
     target_term: int
-    """Of its newest stream; 0 before the first."""
+    """The term of its newest stream; 0 before the first."""
     last_ack: int
-    """It has stored everything up to there; -1 where nothing is known of it."""
+    """The position up to which it has stored everything; -1 for an unknown one."""
     lag: int
-    """Positions between that and what the main stream has read."""
+    """The positions between that and the end of the main stream's reads."""
     waiting_entries: int
     waiting_bytes: int
-    """From the main stream, and from a recovery."""
+    """The queued bytes from the main stream and from a recovery."""
     unacknowledged_entries: int
     unacknowledged_bytes: int
     recovery_end_position: int | None
-    """Where its recovery ends; None where it has none."""
+    """The end of its recovery; None without one."""
     overflows: int
-    """How often in a row too much was waiting."""
+    """The number of queue overflows in a row."""
     cannot_keep_up: bool
     hung: int
-    """Streams in a row given up because it acknowledged nothing of what it was sent."""
+    """The number of streams in a row that were closed because it acknowledged nothing."""
     failures: int
-    """Streams in a row that came to nothing."""
+    """The number of streams in a row without an acknowledgement."""
     stopped_because: str
     closed_because: str
-    """Why its last stream ended, or was given up; empty once the next one has come to something."""
+    """Why its last stream ended, or was closed; empty once a later one has acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,15 +56,15 @@ class PlayerStatus:
     log_id: str
     topic: str
     partition: int
-    """-1 where the log is several."""
+    """-1 where the log is several partitions."""
     log_group: int | None
-    """Its number, where the log is a topic's partitions of one."""
+    """The log group's id, where the log is a topic's partitions in one group."""
     player_term: int
     started: bool
     current_position: int
-    """The main stream has read everything up to there."""
+    """The position up to which the main stream has read."""
     unrouted: int
-    """Parts for targets that there are not."""
+    """The number of parts for unknown targets."""
     ended_because: str
     targets: Sequence[TargetStatus]
 
@@ -71,7 +72,7 @@ class PlayerStatus:
 def target_status(
     target: Target, address: str, closed_because: str, core: Player, settings: PlayerSettings
 ) -> TargetStatus:
-    """One target of `core`, as it is now."""
+    """Returns the present status of one target of `core`."""
     queue, health = target.queue, target.health
     is_well = target.link is LinkState.OPEN and not health.failures and not health.timed_out_streams
     is_recovering = target.link is LinkState.OPEN and target.fetched_position < target.end_position

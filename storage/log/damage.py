@@ -1,12 +1,12 @@
-"""The damaged batches that a log knows of, until their segment is repaired or gone.
+"""The known damaged batches of a log, until their segment is repaired or removed.
 
-Owns: which offset ranges of each partition are damaged in each segment, and which of those an operator gave
-up, so that readers pass over them. Both are kept in the file `damage` of the log's directory across restarts;
-if that file cannot be read or written, the next read or scrub finds the damage again. Invariants: an entry is
-dropped with its segment, when that is repaired, freed, truncated or cleaned. Ranges that touch are merged,
-those given up only with one another. Beyond `MAX_RANGES` of a partition in a segment that are not given up, a
-new one is merged with the nearest of them, even over sound batches; these are still read. Only an operator
-gives a range up, and no later damage takes that back. Does not: look for damage (`batch_reader`,
+Owns: which offset ranges of each partition are damaged in each segment, and which of those an operator has
+given up, so that readers skip them. Both are kept in the file `damage` of the log's directory across
+restarts; if that file cannot be read or written, the next read or scrub finds the damage again. Invariants:
+an entry is dropped with its segment, when that is repaired, freed, truncated or cleaned. Ranges that touch
+are merged, those given up only with one another. Beyond `MAX_RANGES` of a partition in a segment that are not
+given up, a new one is merged with the nearest of them, even over sound batches; these are still read. Only an
+operator gives a range up, and no later damage takes that back. Does not: look for damage (`batch_reader`,
 `segment_compaction`) or repair it (`storage/segment_repair.py`). Thread-safe.
 """
 
@@ -113,7 +113,7 @@ class DamageTable:
         return any(each.sequence == sequence for each in self.known())
 
     def is_given_up(self, partition: int, first_offset: int, end_offset: int) -> bool:
-        """Returns whether readers pass over [first_offset, end_offset) of a partition where it is damaged."""
+        """Returns whether readers skip [first_offset, end_offset) of a partition where it is damaged."""
         return any(
             each.given_up and each.partition == partition
             and each.first_offset <= first_offset and end_offset <= each.end_offset
@@ -121,13 +121,13 @@ class DamageTable:
         )  # fmt: skip
 
     def note(self, damaged: DamagedBatch) -> None:
-        """Add a damaged batch, if its segment is still the one that was read."""
+        """Adds a damaged batch, if its segment is still the one that was read."""
         segment = self._table.get(damaged.sequence)
         if segment is not None and segment.serial == damaged.serial:
             self._note(segment, damaged.partition, damaged.base_offset, damaged.next_offset, damaged.problem)
 
     def note_frames(self, segment: Segment, first_index: int, last_index: int, problem: str) -> None:
-        """Add frames [first_index, last_index] of a segment that do not verify while all its batches do."""
+        """Adds frames [first_index, last_index] of a segment that do not verify while all its batches do."""
         if self._table.is_current(segment):
             self._note(segment, NO_PARTITION, first_index, last_index + 1, problem)
 
@@ -153,7 +153,7 @@ class DamageTable:
         self._on_new_range()
 
     def forget(self, sequence: int) -> None:
-        """Drop the ranges of a segment that verifies as a whole."""
+        """Drops the ranges of a segment that verifies as a whole."""
         if self._entries:
             with self._lock:
                 left = [each for each in self._current(self._entries) if each.sequence != sequence]
@@ -161,7 +161,7 @@ class DamageTable:
                     self._save(left)
 
     def skip_damage(self, partition: int) -> list[DamagedRange]:
-        """Have readers pass over all known damaged ranges of a partition; returns those newly given up.
+        """Makes readers skip all known damaged ranges of a partition; returns those newly given up.
 
         Raises OSError if the file cannot be written; then nothing has changed.
         """

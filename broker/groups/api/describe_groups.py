@@ -44,7 +44,7 @@ class DescribeGroups(RequestHandler):
     def handle(
         self, client: ClientContext, header: RequestHeader, request: DescribeGroupsRequest
     ) -> HandlerResponse:
-        """Serve one DescribeGroups."""
+        """Serves one DescribeGroups."""
 
         def describe(group_id: str) -> DescribedGroup:
             group = self._describe(header.api_version, group_id)

@@ -66,7 +66,7 @@ class RigConnection(Connection):
 
 
 class Cluster:
-    """The topics of one node; those of `TopicPartition`s in its log group."""
+    """The topics of one node; those of `Partition`s in its log group."""
 
     def __init__(self) -> None:
         self.settings = SETTINGS
