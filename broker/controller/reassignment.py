@@ -45,12 +45,12 @@ list."""
 
 @dataclass
 class ReassignmentRequest:
-    """The requested replicas of one partition; None: those before. `refused` becomes why it will not be."""
+    """The requested replicas of one partition; None: those before. `error` becomes why it will not be."""
 
     topic: str
     index: int
     broker_ids: Sequence[int] | None
-    refused: RequestError | None = None
+    error: RequestError | None = None
 
     @property
     def target(self) -> frozenset[int] | None:
@@ -78,8 +78,8 @@ class Reassignment:
         for request in requests:
             try:
                 by_group.setdefault(self._group_of(request), []).append(request)
-            except RequestError as refused:
-                request.refused = refused
+            except RequestError as error:
+                request.error = error
         planned = [self._plan(group_id, requests) for group_id, requests in by_group.items()]
         commands = [command for command in planned if command is not None]
         if commands:
@@ -166,11 +166,11 @@ class Reassignment:
 
 def _refuse(requests: Sequence[ReassignmentRequest], group_id: int, why: str) -> None:
     error = ErrorCode.INVALID_REPLICA_ASSIGNMENT
-    requests[0].refused = RequestError(
+    requests[0].error = RequestError(
         error, f"{why}. The partitions of a log group move together or not at all."
     )
     for request in requests[1:]:
-        request.refused = RequestError(
+        request.error = RequestError(
             error, f"The partitions of log group {group_id} move together or not at all."
         )
 

@@ -157,8 +157,8 @@ class GroupStore:
         except StorageError as error:
             self._loop.call_soon(self._settle, write, kafka_error(error))
             return None
-        except RequestError as refused:
-            self._loop.call_soon(self._settle, write, refused.error)
+        except RequestError as rejection:
+            self._loop.call_soon(self._settle, write, rejection.error)
             return None
         except BaseException:
             del self._writes[write]

@@ -93,8 +93,8 @@ class LockChecks:
         self._cluster = cluster
         self.accepted = 0
         """Batches with locks or expected offsets that were taken."""
-        self.refused = 0
-        self.refused_by_estimate = 0
+        self.rejected = 0
+        self.rejected_by_estimate = 0
         """Of those rejected: by an offset that may be too high."""
 
     def check_and_encode(self, partition: PartitionLog, body: BatchBody, mode: str) -> bytes:
@@ -126,9 +126,9 @@ class LockChecks:
             self._never("TRANSACTIONAL", partition, requests[0].record, "use an atomic append")
         try:
             raised = self._check_all(partition, requests)
-        except RequestError as refused:
-            self.refused += 1
-            self.refused_by_estimate += isinstance(refused, LockConflict) and not refused.is_exact
+        except RequestError as rejection:
+            self.rejected += 1
+            self.rejected_by_estimate += isinstance(rejection, LockConflict) and not rejection.is_exact
             raise
         self.accepted += 1
         return found + raises(local_id, next_offset + header.last_offset_delta, raised) if raised else found
@@ -239,7 +239,7 @@ class LockChecks:
         return _Place(log, self.table.partitions.get(log.local_id))
 
     def _never(self, reason: str, partition: PartitionLog, record: int, problem: object) -> NoReturn:
-        self.refused += 1
+        self.rejected += 1
         raise RequestError(NEVER, self._line(reason, partition, record, str(problem))) from None
 
     def _line(self, reason: str, log: PartitionLog, record: int, rest: str) -> str:

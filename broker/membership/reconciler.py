@@ -90,8 +90,8 @@ class Reconciler:
         self._reconciling, self._is_single_member = True, False
         try:
             self._take_step()
-        except (ConfigurationRejected, NotLeader) as refused:
-            log.debug("log group %d: the step is rejected: %s", self._group.group_id, refused)
+        except (ConfigurationRejected, NotLeader) as rejection:
+            log.debug("log group %d: the step is rejected: %s", self._group.group_id, rejection)
         finally:
             self._reconciling = False
             if self._timer is None and not self._is_single_member:
@@ -117,8 +117,8 @@ class Reconciler:
             raise TransferRejected(f"the disk of node {node_id} is full")
         try:
             self._transfer(member, "as was requested")
-        except ConfigurationRejected as refused:
-            raise TransferRejected(f"group {self._group.group_id}: {refused}") from refused
+        except ConfigurationRejected as rejection:
+            raise TransferRejected(f"group {self._group.group_id}: {rejection}") from rejection
 
     # --- steps --------------------------------------------------------------------------------------------
 

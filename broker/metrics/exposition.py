@@ -86,12 +86,12 @@ LOCK_COUNTERS: Final[tuple[tuple[str, str, Callable[[LockChecks], float]], ...]]
     (
         "locks_refused",
         "Batches with locks or expected offsets that were rejected, without those rejected by an estimate",
-        lambda checks: checks.refused - checks.refused_by_estimate,
+        lambda checks: checks.rejected - checks.rejected_by_estimate,
     ),
     (
         "locks_refused_by_estimate",
         "Batches with locks that were rejected by an estimated offset that may be too high",
-        lambda checks: checks.refused_by_estimate,
+        lambda checks: checks.rejected_by_estimate,
     ),
 )
 

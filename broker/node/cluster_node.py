@@ -102,7 +102,7 @@ class ClusterNode:
         self._loop = asyncio.get_running_loop()
         self._reconcilers: dict[int, Reconciler] = {}
         self._wake = asyncio.Event()
-        self._complaint = ""
+        self._last_warning = ""
         """The text of the last failure, which is logged once."""
         self._registered: set[int] = set()
         """The nodes that were recorded at the last look."""
@@ -151,7 +151,7 @@ class ClusterNode:
             except Exception as error:  # whatever it is, the node continues following
                 self._warn(str(error), error)
             else:
-                self._complaint = ""
+                self._last_warning = ""
             with contextlib.suppress(TimeoutError):  # wait_for may swallow a cancellation that meets the wake
                 async with asyncio.timeout(FOLLOW_SECONDS):
                     await self._wake.wait()
@@ -166,10 +166,10 @@ class ClusterNode:
 
     def _warn(self, text: str, error: Exception) -> None:
         """Logs a failure that repeats once."""
-        if text != self._complaint:
+        if text != self._last_warning:
             expected = isinstance(error, StorageError | OSError | PeerError)
             log.warning("%s", text, exc_info=None if expected else error)
-        self._complaint = text
+        self._last_warning = text
 
     def stop(self) -> None:
         """Nothing more is changed by this node."""

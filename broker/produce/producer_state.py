@@ -194,7 +194,7 @@ class ProducerState:
         if lowest is not None and is_later(header.base_sequence, lowest):
             error = OutOfOrderSequence(
                 f"producer {header.producer_id} is not known here: sequence {header.base_sequence} arrived, "
-                f"but the refused {lowest} must be appended first"
+                f"but the rejected {lowest} must be appended first"
             )
             error.is_ahead = True
             raise error

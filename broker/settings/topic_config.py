@@ -483,8 +483,8 @@ def topic_value(name: str, text: str) -> tuple[str, object]:
         raise InvalidTopicConfig(problem) from None
     if name in ABSENT_FEATURES and value != declared.default:
         raise InvalidTopicConfig(
-            f"{name} is refused: this broker has no {ABSENT_FEATURES[name]}, and takes only Kafka's default: "
-            f"'{declared.show(declared.default)}'"
+            f"{name} is rejected: this broker has no {ABSENT_FEATURES[name]}, and takes only Kafka's "
+            f"default: '{declared.show(declared.default)}'"
         )
     if name.endswith(".replication.throttled.replicas"):
         _check_throttled(name, value)

@@ -104,8 +104,8 @@ class StageCommit:
         assert appended is not None
         try:
             self._abort(appender, [each for each in _open_stages(appender) if is_staged_by(each[0], query)])
-        except RequestError as refused:  # the next commit aborts them, or they expire
-            log.warning("what query %s has left open: %s", query, refused)
+        except RequestError as rejection:  # the next commit aborts them, or they expire
+            log.warning("what query %s has left open: %s", query, rejection)
         return group, appended
 
     def abort(self, query: str, stages: Sequence[Stage]) -> list[LogGroup]:
@@ -175,8 +175,8 @@ class StageCommit:
             try:
                 self._abort(appender, late)
                 found += len(late)
-            except RequestError as refused:  # the other groups are served next
-                log.warning("stages that are left over in group %d: %s", group_id, refused)
+            except RequestError as rejection:  # the other groups are served next
+                log.warning("stages that are left over in group %d: %s", group_id, rejection)
         return found
 
     # --- within -------------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ class KeyedQueue:
             text = f"{printable(key)}: the request takes longer than {REQUEST_TIMEOUT_SECONDS:g} s"
             raise RequestError(ErrorCode.CONCURRENT_TRANSACTIONS, text) from None
 
-    def close(self, refusal: Callable[[], Exception]) -> None:
+    def close(self, rejection: Callable[[], Exception]) -> None:
         """Stop all work; every waiting request gets this error."""
         queues, self._queues = self._queues, {}
         servers, self._servers = self._servers, {}
@@ -81,7 +81,7 @@ class KeyedQueue:
             task.cancel()
         for queue in queues.values():
             for _, result in queue:
-                set_error(result, refusal())
+                set_error(result, rejection())
 
     async def _serve(self, key: str, queue: deque[tuple[Work, PendingResult]]) -> None:
         while queue:
@@ -89,8 +89,8 @@ class KeyedQueue:
             if not result.cancelled():
                 try:
                     await work(result)
-                except RequestError as refused:
-                    set_error(result, refused)
+                except RequestError as rejection:
+                    set_error(result, rejection)
                 except Exception as error:  # the next request runs all the same
                     log.exception("%s: a request failed", printable(key))
                     set_error(result, error)

@@ -365,8 +365,8 @@ class TransactionCoordinator:
         try:
             marker = self._marker(transactional_id, prepared)
             self._appender.end_transactions(own, marker, extra, reserved=bool(prepared.partitions))
-        except RequestError as refused:
-            log.warning("%s: a marker is refused: %s", printable(transactional_id), refused.message)
+        except RequestError as rejection:
+            log.warning("%s: a marker is rejected: %s", printable(transactional_id), rejection.message)
             return False
         except BatchTooLarge:
             return False
@@ -385,8 +385,8 @@ class TransactionCoordinator:
         if others:
             try:
                 await self._markers.write(others, marker)
-            except RequestError as refused:
-                log.warning("%s: a marker is refused: %s", printable(transactional_id), refused.message)
+            except RequestError as rejection:
+                log.warning("%s: a marker is rejected: %s", printable(transactional_id), rejection.message)
         over = complete(prepared, self.time_ms())
         batch = self._batch(transactional_id, over)
         await self._until_appended(lambda: self.group.append(*batch, reserved=True))
@@ -399,8 +399,10 @@ class TransactionCoordinator:
             for each in own:
                 try:
                     await self._until_appended(partial(self._appender.end_transactions, [each], marker))
-                except RequestError as refused:  # it belongs to a newer producer already
-                    log.warning("%s: a marker is refused: %s", printable(transactional_id), refused.message)
+                except RequestError as rejection:  # it belongs to a newer producer already
+                    log.warning(
+                        "%s: a marker is rejected: %s", printable(transactional_id), rejection.message
+                    )
         await self._committed()
 
     async def _until_appended(self, append: Callable[[], object]) -> None:

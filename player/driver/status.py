@@ -20,8 +20,7 @@ class TargetStatus:
     name: str
     address: str
     link: str
-    """A value of `lockstep.player.core.target.LinkState`: not connected, after the handshake, responded to,
-    open, stopped."""
+    """A value of `lockstep.player.core.target.LinkState`: not connected, greeted, answered, open, stopped."""
     state: str
     """The state of its queue: N, RF, FC or S."""
     target_term: int

@@ -27,7 +27,7 @@ MAX_SHARED = 8
 class SharedReads:
     """See the module. `limit_bytes` 0 keeps nothing."""
 
-    __slots__ = ("_kept", "_limit_bytes", "_lock", "_patience", "_read", "hits", "used_bytes")
+    __slots__ = ("_kept", "_limit_bytes", "_lock", "_read", "_reads_to_keep", "hits", "used_bytes")
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
@@ -36,7 +36,7 @@ class SharedReads:
         """In order of age."""
         self._read: deque[tuple[int, int, int]] = deque(maxlen=MAX_SHARED)
         """(serial, from, to) of the last reads, kept or not."""
-        self._patience = 0
+        self._reads_to_keep = 0
         """So many more reads are kept although no other reader fetches the same bytes."""
         self.used_bytes = 0
         self.hits = 0
@@ -52,9 +52,9 @@ class SharedReads:
                         break
             if view is not None:
                 self.hits += 1
-                self._patience = MAX_SHARED
+                self._reads_to_keep = MAX_SHARED
             elif any(each[0] == serial and each[1] <= position < each[2] for each in self._read):
-                self._patience = MAX_SHARED
+                self._reads_to_keep = MAX_SHARED
             return view
 
     def keep(self, serial: int, position: int, view: memoryview) -> None:
@@ -66,11 +66,11 @@ class SharedReads:
         key = serial, position
         with self._lock:
             self._read.append((serial, position, position + length))
-            if self._patience == 0:
+            if self._reads_to_keep == 0:
                 return
-            self._patience -= 1
+            self._reads_to_keep -= 1
             kept = self._kept
-            if self._patience == 0:
+            if self._reads_to_keep == 0:
                 kept.clear()
                 self.used_bytes = 0
                 return

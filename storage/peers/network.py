@@ -70,7 +70,7 @@ class PeerListener(Protocol):
 class _Peer:
     """One other node."""
 
-    __slots__ = ("_network", "address", "bulk", "control", "node_id", "pending_requests", "refusal", "up")
+    __slots__ = ("_network", "address", "bulk", "control", "node_id", "pending_requests", "rejection", "up")
 
     def __init__(self, network: PeerNetwork, node_id: int, address: tuple[str, int]) -> None:
         self._network = network
@@ -78,7 +78,7 @@ class _Peer:
         self.address = address
         self.up = False
         """As the listener knows it."""
-        self.refusal = ""
+        self.rejection = ""
         self.pending_requests: dict[int, asyncio.Future[ResponseBody]] = {}
         loop, limits = network.loop, network.limits
         self.bulk = Link(f"bulk link to node {node_id}", address, True, self, loop, limits)
@@ -90,7 +90,7 @@ class _Peer:
     def on_link(self, link: Link, up: bool) -> None:
         if up and not (self.control.up and self.bulk.up):
             return
-        self.refusal = ""
+        self.rejection = ""
         if not up:
             self.fail_requests(f"the link to node {self.node_id} is lost")
         if up != self.up:
@@ -101,8 +101,8 @@ class _Peer:
         self._network.on_absence(self.node_id)
 
     def on_rejection(self, reason: str) -> None:
-        if reason != self.refusal:
-            self.refusal = reason
+        if reason != self.rejection:
+            self.rejection = reason
             self._network.on_peer_rejection(self.node_id, reason)
 
     def retry_now(self) -> None:

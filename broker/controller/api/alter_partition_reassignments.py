@@ -64,7 +64,7 @@ class AlterPartitionReassignments(RequestHandler):
 
 
 def _result(wish: ReassignmentRequest) -> ReassignablePartitionResponse:
-    rejection = wish.refused
+    rejection = wish.error
     return ReassignablePartitionResponse(
         partition_index=wish.index,
         error_code=ErrorCode.NONE if rejection is None else rejection.error,

@@ -94,7 +94,7 @@ def test_what_is_counted() -> None:
     assert one.append(5, read="a") is ErrorCode.INVALID_RECORD
     one.checks.table.partitions[1].floor = 1
     assert one.append(0, read="b") is ErrorCode.POLICY_VIOLATION
-    counts = one.checks.accepted, one.checks.refused, one.checks.refused_by_estimate
+    counts = one.checks.accepted, one.checks.rejected, one.checks.rejected_by_estimate
     assert counts == (2, 3, 1)
 
 

@@ -14,7 +14,7 @@ from tests.broker.appends import ID, LIMITS, Transactional, idempotent, of_trans
 async def test_an_unknown_producer_begins_with_the_lowest_sequence_it_has_tried(both: Transactional) -> None:
     """The first batch may be on its way again: what was sent behind it must not begin in its place."""
     both.guard(both.one, 0)
-    with pytest.raises(RequestError, match="5 arrived, but the refused 0 must be appended first") as refused:
+    with pytest.raises(RequestError, match="5 arrived, but the rejected 0 must be appended first") as refused:
         both.append(both.one, 5, verified=True)
     assert refused.value.error is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert both.append(both.two, 5, verified=True) == 0, "elsewhere it was not tried"

@@ -98,7 +98,7 @@ def test_where_a_producer_is_not_known_none_begins_in_the_place_of_what_was_refu
     state = ProducerState(DAY_MS)
     assert state.check(1, header(5)) == NEW, "it may begin anywhere"
     state.track_lowest_sequence(1, header(0, 5))
-    with pytest.raises(OutOfOrderSequence, match="5 arrived, but the refused 0 must be") as refused:
+    with pytest.raises(OutOfOrderSequence, match="5 arrived, but the rejected 0 must be") as refused:
         state.check(1, header(5))
     assert refused.value.is_ahead, "it may be right once that has come"
     assert state.snapshot(1) == b"", "no part of the state"

@@ -107,7 +107,7 @@ def test_every_such_setting_is_tried() -> None:
 @each_case(("name", "text"), [("remote.storage.enable", "true"), ("max.decompressed.message.bytes", "1000")])
 def test_a_setting_that_changes_a_records_fate_and_cannot_be_kept_is_refused(name: str, text: str) -> None:
     default = re.escape(TOPIC_PROPERTIES[name][1].show(TOPIC_PROPERTIES[name][1].default) or "")
-    words = rf"^{name} is refused: this broker has no {ABSENT_FEATURES[name]}, .* default: '{default}'$"
+    words = rf"^{name} is rejected: this broker has no {ABSENT_FEATURES[name]}, .* default: '{default}'$"
     with pytest.raises(InvalidTopicConfig, match=words):
         topic_config({name: text}, Settings())
 

@@ -226,7 +226,7 @@ async def test_a_partition_of_a_newer_producer_is_left_alone(
     await until(one, TransactionState.COMPLETE_COMMIT)
     assert one.kinds(("t", 0)) == [(ControlKind.COMMIT, 0)]
     assert one.kinds(("t", 1)) == [(ControlKind.ABORT, 9)]
-    assert "a marker is refused" in caplog.text
+    assert "a marker is rejected" in caplog.text
 
 
 async def test_more_partitions_than_fit_one_entry(one: World, monkeypatch: pytest.MonkeyPatch) -> None:
