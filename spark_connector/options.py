@@ -293,7 +293,7 @@ def _offsets(named: Mapping[str, str], name: str) -> OffsetRangeLimit:
     if text.lower() in ("earliest", "latest"):
         return OffsetRangeLimit(everywhere=EARLIEST if text.lower() == "earliest" else LATEST, option=name)
     if not text:
-        return OffsetRangeLimit(option=name)  # what is meant depends on who asks
+        return OffsetRangeLimit(option=name)  # its meaning depends on the caller
     return OffsetRangeLimit(offsets=_by_partition(text, name, least=EARLIEST), option=name)
 
 

@@ -4,12 +4,12 @@
 Owns: the jars of Spark's Kafka connector for each pyspark, and the archive of this package for executors.
 
 Invariants: `format("lockstep")` needs no jar, so a session is made without Spark's Kafka connector where the
-caller does not ask for it, with a warning. Where the caller names jars or asks for `kafka=True`, a session is
+caller does not require it, with a warning. Where the caller names jars or passes `kafka=True`, a session is
 returned only if the connector's classes are loaded in its JVM, so that "Failed to find data source: kafka"
 cannot come later. Jars are a matter of the JVM's start: a running session without them is rejected then,
 because Spark would ignore the setting silently.
 
-Does not: download jars itself. Spark does (`spark.jars.packages`) where `kafka=True` asks for the connector
+Does not: download jars itself. Spark does (`spark.jars.packages`) where `kafka=True` requires the connector
 and no jars are named."""
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def session(
     jars: Path | str | Sequence[Path | str] | None = None,
     kafka: bool | None = None,
 ) -> SparkSession:
-    """A session with `format("lockstep")`, and with Spark's Kafka connector where the caller asks for it or
+    """A session with `format("lockstep")`, and with Spark's Kafka connector where the caller requires it or
     names its jars; the running session if there is one.
 
     Args:

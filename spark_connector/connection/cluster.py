@@ -1,7 +1,7 @@
 """A client of one cluster: the leaders of partitions, the coordinators of groups, connections to brokers.
 
-Owns: the connections of one task or one driver, and the topics of the newest metadata; the `ClusterView` says
-which brokers there are, and in which order they are tried.
+Owns: the connections of one task or one driver, and the topics of the newest metadata; the `ClusterView` has
+the brokers and the order in which they are tried.
 
 Invariants: one connection to each broker. Only `retry` repeats a request that failed because leadership moved
 or a connection broke, after fresh metadata, and only where its caller allows it: this package never sends a
@@ -151,16 +151,16 @@ class ClusterClient:
         """The coordinator of a group or a transactional id; waits for one. BrokerError."""
         about = f"{'group' if kind == GROUP else 'transactional id'} {key}"
 
-        def ask() -> BlockingConnection:
+        def attempt() -> BlockingConnection:
             connection = self.any()
             request = coordinator_request(key, kind, connection.version_of(FindCoordinatorRequest))
             response = connection.call(request, FindCoordinatorResponse)
             return self._node(self._view.coordinator_of(response, about), about)
 
-        return self.retry(ask)
+        return self.retry(attempt)
 
-    def retry(self, ask: Callable[[], T], *, retriable: Iterable[ErrorCode] = ()) -> T:
-        """Calls `ask`, and again after fresh metadata while leadership moves or connections break.
+    def retry(self, attempt: Callable[[], T], *, retriable: Iterable[ErrorCode] = ()) -> T:
+        """Calls `attempt`, and repeats it after fresh metadata while leadership moves or connections break.
 
         For idempotent requests. Raises the last error after `timeout_s`.
 
@@ -171,7 +171,7 @@ class ClusterClient:
         again = LEADERSHIP_ERRORS.union(retriable)
         while True:
             try:
-                return ask()
+                return attempt()
             except (BrokerError, ConnectionFailed) as error:
                 is_lost = isinstance(error, ConnectionFailed)
                 if self._is_closed or (isinstance(error, BrokerError) and error.code not in again):
@@ -206,11 +206,11 @@ class ClusterClient:
     def _metadata(
         self, wanted: list[MetadataRequestTopic] | None, *, create: bool = False
     ) -> list[TopicMetadata]:
-        def ask() -> list[TopicMetadata]:
+        def attempt() -> list[TopicMetadata]:
             request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
             response = self.any().call(request, MetadataResponse)
             self._view.update(response)
             missing = NOT_CREATED if create else NO_TOPIC
             return topics_of(response, {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: missing})
 
-        return self.retry(ask)
+        return self.retry(attempt)

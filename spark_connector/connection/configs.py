@@ -29,7 +29,7 @@ def topic_configs(
         resource_type=ResourceType.TOPIC, resource_name=topic, configuration_keys=list(names)
     )
 
-    def ask() -> dict[str, str | None]:
+    def attempt() -> dict[str, str | None]:
         found: dict[str, str | None] = {}
         request = DescribeConfigsRequest(resources=[resource])
         for result in cluster.any().call(request, DescribeConfigsResponse).results:
@@ -38,4 +38,4 @@ def topic_configs(
             found |= {each.name: each.value for each in result.configs if each.name in names}
         return found
 
-    return cluster.retry(ask, retriable=retriable)
+    return cluster.retry(attempt, retriable=retriable)

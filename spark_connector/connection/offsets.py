@@ -38,7 +38,7 @@ def list_offsets(
         By topic and partition; -1 where no record is as late as that.
     """
 
-    def ask() -> dict[tuple[str, int], int]:
+    def attempt() -> dict[tuple[str, int], int]:
         by_leader: dict[int, tuple[BlockingConnection, dict[str, list[ListOffsetsPartition]]]] = {}
         for (topic, index), timestamp in wanted.items():
             leader = cluster.leader(topic, index)
@@ -59,7 +59,7 @@ def list_offsets(
                 }
         return found
 
-    return cluster.retry(ask, retriable=retriable) if wanted else {}
+    return cluster.retry(attempt, retriable=retriable) if wanted else {}
 
 
 def _offset(topic: str, found: ListOffsetsPartitionResponse) -> int:

@@ -2,8 +2,8 @@
 
 Also by `spark-submit --py-files … spark_connector/pipelines/__main__.py NAME …`: then the master and the jars
 are spark-submit's. The result is one line of JSON on standard output, progress is on standard error. Exit
-status: 0 done, 1 it could not be done (one line says why), or an audit found differences, 2 wrong usage,
-130 stopped by Ctrl-C.
+status: 0 done, 1 it could not be done (one line has the reason), or an audit found differences, 2 wrong
+usage, 130 stopped by Ctrl-C.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ def _report_failure(error: Exception) -> int:
 
 
 def summary_line(text: str) -> str:
-    """Spark's errors are pages long; where Python failed in a task, its traceback's last line says why, and
-    where Java failed, its second line does."""
+    """Spark's errors are pages long; where Python failed in a task, its traceback's last line has the reason,
+    and where Java failed, its second line."""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     if _TRACEBACK in text:
         raised = [line for line in lines[_after(lines) :] if _RAISED.match(line)]

@@ -149,13 +149,13 @@ def _write_new(path: Path, new_claim: TopicClaim) -> TopicClaim:
 def _producer_id(cluster: ClusterClient) -> int:
     request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=60_000)
 
-    def ask() -> int:
+    def attempt() -> int:
         response = cluster.any().call(request, InitProducerIdResponse)
         if response.error_code:
             raise BrokerError(response.error_code, "a producer id")
         return int(response.producer_id)
 
-    return cluster.retry(ask)
+    return cluster.retry(attempt)
 
 
 def _create(
@@ -185,11 +185,11 @@ def _create(
         configs=[CreatableTopicConfig(name=name, value=value) for name, value in configs.items()],
     )
 
-    def ask() -> None:
+    def attempt() -> None:
         request = CreateTopicsRequest(topics=[new_topic], timeout_ms=int(cluster.timeout_s * 1000))
         response = cluster.any().call(request, CreateTopicsResponse)  # it finds the controller
         for each in response.topics:
             if each.error_code not in (0, ErrorCode.TOPIC_ALREADY_EXISTS):
                 raise BrokerError(each.error_code, f"topic {topic}", each.error_message)
 
-    cluster.retry(ask, retriable=(ErrorCode.NOT_CONTROLLER,))
+    cluster.retry(attempt, retriable=(ErrorCode.NOT_CONTROLLER,))

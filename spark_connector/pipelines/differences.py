@@ -109,7 +109,7 @@ def _applied_differences(paired: DataFrame, ranged: DataFrame, is_compacted: boo
 
 
 def _value_rows(paired: DataFrame, values: DataFrame, ranges: DataFrame, is_compacted: bool) -> DataFrame:
-    """Each key that should have, or has, a value: `differs`, and `unchecked` where the log cannot tell."""
+    """Each key that should have, or has, a value: `differs`, and `unchecked` where the log cannot show it."""
     from pyspark.sql import functions
 
     last = functions.struct("partition", "offset", "value")

@@ -99,7 +99,7 @@ def _appenders(cluster: ClusterClient, settings: EventSettings) -> dict[tuple[st
 def contents(topic: str, shape: Shape, partitions: int) -> str:
     """The description of a topic's events by the arguments that make them; two shapes never have the same."""
     default = Shape()
-    times = f", over {shape.span_ms} ms from {shape.first_ms} ms after 1970 on"  # no argument says others
+    times = f", over {shape.span_ms} ms from {shape.first_ms} ms after 1970 on"  # no argument changes them
     usual = (shape.first_ms, shape.span_ms) == (default.first_ms, default.span_ms)
     return (
         f"{topic} of --seed {shape.seed} --events {shape.events} --accounts {shape.accounts} "

@@ -1,6 +1,6 @@
 """The Spark session of a pipeline: one of its own, or the one that spark-submit has prepared.
 
-Owns: the options that say where a pipeline runs. Does not: know which jars belong to which Spark
+Owns: the options of where a pipeline runs. Does not: know which jars belong to which Spark
 (`spark_connector.session` does).
 """
 

@@ -172,7 +172,7 @@ class Epochs:
         """Ends all of them, as far as possible. Raises the first failure of the last round."""
         pending = dict(enumerate(requests))
 
-        def ask() -> None:
+        def attempt() -> None:
             failure: ClientError | None = None
             silent: set[str] = set()
             for number, each in list(pending.items()):
@@ -192,7 +192,7 @@ class Epochs:
             if failure is not None:
                 raise failure
 
-        self._cluster.retry(ask, retriable=RETRIABLE_COMMIT_ERRORS)
+        self._cluster.retry(attempt, retriable=RETRIABLE_COMMIT_ERRORS)
 
     def _try_commit(
         self, record: EpochRecord, mark: int, stages: Sequence[StageSummary]
@@ -211,7 +211,7 @@ class Epochs:
             ],
         )
 
-        def ask() -> LockstepStagedResponse:
+        def attempt() -> LockstepStagedResponse:
             connection = self._cluster.leader(self._topic, COMMIT_PARTITION)
             response = connection.call(request, LockstepStagedResponse)
             if response.error_code and response.error_code != ErrorCode.POLICY_VIOLATION:
@@ -219,7 +219,7 @@ class Epochs:
                 raise BrokerError(response.error_code, about, response.error_message)
             return response
 
-        response = self._cluster.retry(ask, retriable=RETRIABLE_COMMIT_ERRORS)
+        response = self._cluster.retry(attempt, retriable=RETRIABLE_COMMIT_ERRORS)
         if not response.error_code:
             return None
         conflict = _CONFLICT.search(response.error_message or "")
@@ -274,7 +274,7 @@ class Epochs:
             topics=[FetchTopic(topic=self._topic, partitions=[part])],
         )
 
-        def ask() -> bytes:
+        def attempt() -> bytes:
             connection = self._cluster.leader(self._topic, COMMIT_PARTITION)
             response = connection.call(request, FetchResponse, newest=FETCH_NAMES_TOPICS)
             for topic in response.responses:
@@ -284,7 +284,7 @@ class Epochs:
                     return bytes(memoryview(each.records or b""))  # type: ignore[arg-type]
             raise BrokerError(response.error_code, f"{self._topic}, offset {offset}")
 
-        return self._cluster.retry(ask)
+        return self._cluster.retry(attempt)
 
 
 def _non_empty(stages: Sequence[StageSummary]) -> list[StageSummary]:

@@ -183,7 +183,7 @@ class StageWriter:
 def new_stage(cluster: ClusterClient, query: str, topics: list[str] | None = None) -> LockstepStagedResponse:
     """Requests a staged producer id and the log groups of the topics. Raises ClientError."""
 
-    def ask() -> LockstepStagedResponse:
+    def attempt() -> LockstepStagedResponse:
         connection = require_staging(cluster.any())
         request = LockstepStagedRequest(query=query, topics=topics or [])
         response = connection.call(request, LockstepStagedResponse)
@@ -191,7 +191,7 @@ def new_stage(cluster: ClusterClient, query: str, topics: list[str] | None = Non
             raise BrokerError(response.error_code, f"a stage of query {query}", response.error_message)
         return response
 
-    return cluster.retry(ask, retriable=(ErrorCode.KAFKA_STORAGE_ERROR,))
+    return cluster.retry(attempt, retriable=(ErrorCode.KAFKA_STORAGE_ERROR,))
 
 
 def groups_of(group_ids: Mapping[str, Sequence[int]]) -> list[int]:

@@ -93,12 +93,12 @@ def _create(cluster: ClusterClient, name: str, group_id: int) -> None:
         timeout_ms=CREATE_TIMEOUT_MS,
     )
 
-    def ask() -> None:
+    def attempt() -> None:
         response = cluster.any().call(request, CreateTopicsResponse)
         for each in response.topics:
             if each.error_code not in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
                 raise BrokerError(each.error_code, f"commit topic {name}", each.error_message)
 
-    cluster.retry(ask)
+    cluster.retry(attempt)
     cluster.refresh()
     cluster.retry(lambda: cluster.leader(name, 0), retriable=(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,))

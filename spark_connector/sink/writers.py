@@ -98,7 +98,7 @@ class _SinkWriter:
         stages = [each.summary for each in staged]
         topics = {place[0] for each in stages for place in each.places}
         if not topics and self.settings.topic is None:
-            return  # no row, and no topic that would say which log group it is about
+            return  # no row, so no topic that determines the log group
         with self.cluster() as cluster:
             if not topics:  # an epoch without a row: its topic may not be there yet
                 topics = {self.settings.topic or ""}

@@ -47,7 +47,7 @@ def store(cluster: ClusterClient, group: str, offsets: Mapping[TopicPartition, i
         topics=[OffsetCommitRequestTopic(name=name, partitions=each) for name, each in topics.items()],
     )
 
-    def ask() -> None:
+    def attempt() -> None:
         response = cluster.coordinator(group).call(request, OffsetCommitResponse, newest=_NEWEST)
         for topic in response.topics:
             for each in topic.partitions:
@@ -56,7 +56,7 @@ def store(cluster: ClusterClient, group: str, offsets: Mapping[TopicPartition, i
                     raise BrokerError(each.error_code, about)
 
     try:
-        cluster.retry(ask)
+        cluster.retry(attempt)
     except BrokerError as error:
         if error.code in _HAS_MEMBERS:
             raise OptionError(

@@ -222,7 +222,10 @@ def test_what_takes_too_long_goes_on(
 ) -> None:
     answers(monkeypatch, {"done": False, "waiting": [1, 3]})
     assert main(["cluster", "remove", "4", "--wait", "0.05"]) == 1
-    assert "node 4 still has a part in log groups 1, 3 after 0.05 s; the change continues" in capsys.readouterr().err
+    assert (
+        "node 4 still has a part in log groups 1, 3 after 0.05 s; the change continues"
+        in capsys.readouterr().err
+    )
 
 
 def test_the_exit_status_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> None:
