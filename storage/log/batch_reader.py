@@ -68,7 +68,7 @@ class BatchPlace:
         return f"BatchPlace({self.base_offset}, max_timestamp={self.max_timestamp}, {self.length} bytes)"
 
 
-Result = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 class _Replaced(Exception):
