@@ -282,8 +282,9 @@ def test_a_record_of_another_producer_is_applied_as_well(ledger: Ledger) -> None
 
 
 def test_the_example_of_the_documentation(sqlite_database: str) -> None:
+    """Its application alone; `tests/test_readme.py` runs all of it, beside a broker."""
     text = (Path(__file__).parents[3] / "docs" / "sql.md").read_text()
-    example = text.partition("```python\n")[2].partition("```")[0]
+    example = text.partition("```python\n")[2].partition("\nwith BlockingTransactionClient")[0]
     assert "sqlite:///bank.db" in example
     names: dict[str, Any] = {}
     exec(example.replace("sqlite:///bank.db", sqlite_database), names)
