@@ -47,15 +47,15 @@ test test-rest test-all test-quick compiled: export PYTHONDONTWRITEBYTECODE =
 
 test: setup ## Run the checks and the tests of every property, newest clients included: at most 12 minutes on two cores
 	@$(MAKE) --no-print-directory --jobs 2 check compiled
-	$(ALL_TESTS) -m "not tier(name='rest')"
+	$(ALL_TESTS) -m "tier(name='quick') or tier(name='test')"
 
 test-quick: setup ## Tests of protocol, storage and broker in Python alone, at most 3 minutes on two cores
 	$(BIN)/python -m pytest -n 2 --dist loadscope -m "tier(name='quick')" tests/protocol tests/storage tests/broker
 
-test-rest: setup ## What make test leaves out: every client on Apache Kafka, older clients, campaigns in short; about 25 minutes
+test-rest: setup ## What CI runs besides: Apache Kafka by its own client, older clients, Spark, campaigns in short
 	$(ALL_TESTS) -m "tier(name='rest')"
 
-test-all: setup ## make test and make test-rest in one run
+test-all: setup ## Both in one run, with every client on Apache Kafka and an older Spark too: before a release
 	@$(MAKE) --no-print-directory --jobs 2 check compiled
 	$(ALL_TESTS)
 

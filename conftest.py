@@ -29,8 +29,8 @@ hypothesis.settings.load_profile("shared machine")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's job in the background passes that on
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-TIERS = ("quick", "test", "rest")
-"""`make test-quick` runs the first, `make test` the first two, `make test-rest` the last."""
+TIERS = ("quick", "test", "rest", "release")
+"""`make test-quick` runs the first, `make test` the first two, `make test-rest` the third, `make test-all` all."""
 _QUICK = ("tests/protocol/", "tests/storage/", "tests/broker/")
 _NOT_QUICK = (
     "tests/broker/bad_input/",
@@ -92,6 +92,7 @@ def tier_of(
 
     What Apache Kafka or an older version of a client does is `rest`: it shows no property of Lockstep that
     the newest versions do not show. So are the cases of Spark's own connector, which compare both brokers.
+    Clients from elsewhere on Apache Kafka, and an older Spark, are `release`: its own client judges the cases.
 
     Args: path: of its file. named: by its mark `tier(name=...)`. needs_java: it is marked `java`.
     words: its parameters' names and values.
@@ -99,8 +100,11 @@ def tier_of(
     if named is not None:
         return named
     found = words or {}
-    clients = {found.get(each) for each in ("client", "writer")}
+    clients = {str(found[each]) for each in ("client", "writer") if each in found}
     is_on_kafka = found.get("target") == harness.KafkaTarget.name
+    is_older_spark = found.get("spark_version", harness.SPARK_VERSION) != harness.SPARK_VERSION
+    if is_older_spark or (is_on_kafka and not clients <= {harness.Java.name}):
+        return "release"
     if is_on_kafka or clients & harness.SECOND_VERSIONS or path.startswith("compat_tests/spark_cases/"):
         return "rest"
     is_quick = path.startswith(_QUICK) and not path.startswith(_NOT_QUICK) and not needs_java

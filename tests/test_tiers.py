@@ -22,6 +22,9 @@ def test_by_its_place(): pass
 @pytest.mark.tier(name="rest")
 def test_named(): pass
 
+@pytest.mark.tier(name="release")
+def test_before_a_release(): pass
+
 @pytest.mark.tier(name="quick")
 class TestNamed:
     def test_of_a_class(self): pass
@@ -47,6 +50,9 @@ def test_of_a_client(client, target): pass
         ("compat_tests/test_new.py", {"target": "lockstep", "writer": "kafka-python 2"}, "rest"),
         ("compat_tests/test_new.py", {"target": "kafka", "client": "Java 4.4.0"}, "rest"),
         ("compat_tests/test_new.py", {"target": "kafka"}, "rest"),
+        ("compat_tests/test_new.py", {"target": "kafka", "client": "kcat"}, "release"),
+        ("compat_tests/test_new.py", {"target": "kafka", "client": "Java 4.4.0", "writer": "kcat"}, "release"),
+        ("compat_tests/spark_cases/test_new.py", {"target": "lockstep", "spark_version": "4.0.0"}, "release"),
         ("compat_tests/spark_cases/test_new.py", {"target": "lockstep", "spark_version": "4.2.0"}, "rest"),
     ],
 )
@@ -95,7 +101,7 @@ def expression(target: str) -> str:
     return found[1] if found else ""
 
 
-def test_make_test_and_make_test_rest_together_run_each_test_once(suite: Path) -> None:
+def test_make_test_and_make_test_rest_run_each_test_of_ci_once(suite: Path) -> None:
     assert expression("test-all") == ""
     everything = chosen(suite)[1]
     quick, test, rest = (
@@ -103,14 +109,15 @@ def test_make_test_and_make_test_rest_together_run_each_test_once(suite: Path) -
     )
     assert quick == {"test_a.py::TestNamed::test_of_a_class"}
     assert rest == {"test_a.py::test_named", "test_a.py::test_of_a_client[Java 3.4.1-lockstep]"}
-    assert len(everything) == 5 and test == everything - rest and quick < test
+    release = {"test_a.py::test_before_a_release"}
+    assert len(everything) == 6 and test == everything - rest - release and quick < test
 
 
 @pytest.mark.parametrize(
     ("mark", "words"),
     [
-        ('tier(name="slow")', "test_b.py::test_x: no tier is called 'slow', only quick, test, rest"),
-        ('tier("rest")', "test_b.py::test_x: no tier is called '', only quick, test, rest"),
+        ('tier(name="slow")', "test_b.py::test_x: no tier is called 'slow', only quick, test, rest, release"),
+        ('tier("rest")', "test_b.py::test_x: no tier is called '', only quick, test, rest, release"),
         ('tier(name="test")', "test_b.py::test_x: in two tiers, rest and test"),
     ],
 )
@@ -123,6 +130,6 @@ def test_no_tier_and_two_tiers_are_refused(suite: Path, mark: str, words: str) -
     assert words in written
 
 
-def test_ci_runs_every_tier() -> None:
+def test_ci_runs_every_tier_but_that_of_a_release() -> None:
     lines = (ROOT / ".ci" / "run").read_text().splitlines()
     assert lines[-3:] == ["make system-deps", "make test", "make test-rest"]
