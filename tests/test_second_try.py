@@ -43,7 +43,7 @@ def test_after(number):
 
 
 def run(
-    place: Path, fault: str, *files: str, always: bool = False, patience_s: int = 1
+    place: Path, fault: str, *files: str, always: bool = False, patience_s: int = 4
 ) -> subprocess.CompletedProcess[str]:
     """Three files of seven tests in two processes, one or two with the fault; it has three times as long."""
     for file in ("test_a", "test_b", "test_c"):
