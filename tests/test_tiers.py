@@ -51,7 +51,11 @@ def test_of_a_client(client, target): pass
         ("compat_tests/test_new.py", {"target": "kafka", "client": "Java 4.4.0"}, "rest"),
         ("compat_tests/test_new.py", {"target": "kafka"}, "rest"),
         ("compat_tests/test_new.py", {"target": "kafka", "client": "kcat"}, "release"),
-        ("compat_tests/test_new.py", {"target": "kafka", "client": "Java 4.4.0", "writer": "kcat"}, "release"),
+        (
+            "compat_tests/test_new.py",
+            {"target": "kafka", "client": "Java 4.4.0", "writer": "kcat"},
+            "release",
+        ),
         ("compat_tests/spark_cases/test_new.py", {"target": "lockstep", "spark_version": "4.0.0"}, "release"),
         ("compat_tests/spark_cases/test_new.py", {"target": "lockstep", "spark_version": "4.2.0"}, "rest"),
     ],
