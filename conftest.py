@@ -30,7 +30,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's job in the ba
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TIERS = ("quick", "test", "rest", "release")
-"""`make test-quick` runs the first, `make test` the first two, `make test-rest` the third, `make test-all` all."""
+"""`make test-quick` runs the first, `make test` the first two, `make test-rest` the third, test-all all."""
 _QUICK = ("tests/protocol/", "tests/storage/", "tests/broker/")
 _NOT_QUICK = (
     "tests/broker/bad_input/",
@@ -92,7 +92,7 @@ def tier_of(
 
     What Apache Kafka or an older version of a client does is `rest`: it shows no property of Lockstep that
     the newest versions do not show. So are the cases of Spark's own connector, which compare both brokers.
-    Clients from elsewhere on Apache Kafka, and an older Spark, are `release`: its own client judges the cases.
+    Clients from elsewhere on Apache Kafka, and an older Spark, are `release`: its own client judges cases.
 
     Args: path: of its file. named: by its mark `tier(name=...)`. needs_java: it is marked `java`.
     words: its parameters' names and values.
