@@ -62,7 +62,7 @@ PLANTS = (
     Plant(
         "rot-taken-for-torn",
         "a frame that has rotted ends the log, as a torn write does",
-        replaced(Recovery, "_judge", lambda self, *where: None),
+        replaced(Recovery, "_check_end", lambda self, *where: None),
         overrides={"rot": True, "faults": ("rot", "kill"), "fault_every_ms": 300, "nodes": 3},
         source="PAR/CTRL (FAST'18); NATS #7549",
     ),
