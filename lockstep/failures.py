@@ -28,7 +28,7 @@ def os_error(error: OSError) -> CommandFailed:
 @contextmanager
 def report_client_errors() -> Iterator[None]:
     """Turns what a client can meet on its way to a broker into CommandFailed."""
-    from lockstep.connection import ClientError
+    from lockstep.kafka_client.connection import ClientError
 
     try:
         yield

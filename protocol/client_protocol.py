@@ -1,20 +1,21 @@
 """The client's side of one connection to a broker, without the socket: versions are negotiated, requests get
-correlation ids and frames, responses are cut out of the stream and decoded. `Peer` is the base of both kinds
-of connection.
+correlation ids and frames, responses are cut out of the stream, matched with their requests and decoded.
+`Peer` is the base of both kinds of connection.
 
-Owns: the correlation ids, the receive buffer, the table of versions that both sides speak. The owner of the
-socket sends the buffers of `encode_request`, receives into `get_buffer`, and takes responses from `receive`.
+Owns: the correlation ids, the pending requests, the receive buffer, the table of versions that both sides
+speak, the reason why the connection ended. The owner of the socket sends the buffers of `encode_request`,
+receives into `get_buffer`, and takes responses from `receive`.
 
 Invariants: the caller of `receive` may keep its frames. After an error that is neither Unsupported nor
-BrokerError the stream has no known frame boundary; the connection must be closed.
+BrokerError the stream has no known frame boundary, so the owner of the socket closes and calls `fail`.
 
-Does not: wait, know which responses are pending, close. Source: KIP-482 (headers), KIP-511 (negotiation).
+Does not: wait, close. Source: KIP-482 (headers), KIP-511 (negotiation).
 """
 
 from __future__ import annotations
 
 import struct
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 from lockstep.protocol.api import ApiKey, request_header_version, response_header_version
 from lockstep.protocol.client_errors import BrokerError, ClientError, Unsupported
@@ -27,6 +28,7 @@ from lockstep.protocol.primitives import Buffer, MalformedMessage, skip_tags
 from lockstep.protocol.private_messages import PRIVATE_MESSAGES
 
 T = TypeVar("T", bound=Struct)
+Waiter = TypeVar("Waiter")
 
 CLIENT_VERSION: Final = "0.2.0"
 MAX_RESPONSE_BYTES: Final = 256 * 1024 * 1024
@@ -40,15 +42,21 @@ _HEADER: Final = struct.Struct(">hhi")
 _CORRELATION_ID_BYTES: Final = 4
 
 
-class ClientProtocol:
-    """The protocol of one connection. Args: peer: the broker, as errors name it; software: our name in
-    ApiVersions."""
+class ClientProtocol(Generic[Waiter]):
+    """The protocol of one connection; each pending request has a waiter of the socket's owner.
+
+    Args: peer: the broker, as errors name it; software: our name in ApiVersions.
+    """
 
     def __init__(self, peer: str, client_id: str, software: str) -> None:
         self.versions: dict[int, tuple[int, int]] = {}
         """API key -> lowest and highest version the broker speaks."""
         self.features: dict[str, tuple[int, int]] = {}
         """Name -> lowest and highest level the broker supports."""
+        self.pending: dict[int, Waiter] = {}
+        """The requests without their response, by correlation id."""
+        self.failure: ClientError | None = None
+        """Why the connection ended; None while it is usable."""
         self._peer = peer
         self._client_id = client_id.encode()
         self._software = software
@@ -97,8 +105,13 @@ class ClientProtocol:
         }
         return None
 
-    def encode_request(self, request: Struct, version: int) -> tuple[int, list[Buffer]]:
-        """The request's correlation id, and its frame in parts. Raises ClientError."""
+    def encode_request(self, request: Struct, version: int, waiter: Waiter | None) -> list[Buffer]:
+        """The request's frame in parts. Raises ClientError, and `failure` where the connection has ended.
+
+        Args: waiter: comes back with the response; None for a request that has none (Produce with acks=0).
+        """
+        if self.failure is not None:
+            raise self.failure
         api_key = request.SCHEMA.api_key
         assert api_key is not None
         correlation_id = self._next_correlation_id
@@ -111,14 +124,16 @@ class ClientProtocol:
             body = encode(request, version)
         except MalformedMessage as error:
             raise ClientError(f"cannot be encoded for {self._peer} in version {version}: {error}") from None
-        return correlation_id, [_INT32.pack(len(header) + sum(map(len, body))) + header, *body]
+        if waiter is not None:
+            self.pending[correlation_id] = waiter
+        return [_INT32.pack(len(header) + sum(map(len, body))) + header, *body]
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:
         """The buffer for the next bytes; never empty."""
         return self._reader.get_buffer(sizehint)
 
-    def receive(self, count: int) -> list[tuple[int, memoryview]]:
-        """The responses that `count` more bytes completed, with their correlation ids, in order. Raises
+    def receive(self, count: int) -> list[tuple[Waiter, memoryview]]:
+        """The responses that `count` more bytes completed, in order, each with its request's waiter. Raises
         ClientError."""
         try:
             frames = self._reader.commit(count)
@@ -130,8 +145,19 @@ class ClientProtocol:
                 raise ClientError(f"{self._peer} does not speak Kafka's protocol: {len(frame)} byte response")
             # A small frame lies in the receive buffer and would not outlive the next read.
             kept = frame if len(frame) > MAX_REGULAR_BUFFER_BYTES else memoryview(bytes(frame))
-            found.append((_INT32.unpack_from(frame)[0], kept))
+            correlation_id = _INT32.unpack_from(frame)[0]
+            if correlation_id not in self.pending:
+                raise ClientError(f"{self._peer} does not speak Kafka's protocol: an answer to nothing")
+            found.append((self.pending.pop(correlation_id), kept))
         return found
+
+    def fail(self, error: ClientError) -> list[Waiter]:
+        """Ends the connection; the first reason counts. Returns the waiters, which get no response."""
+        if self.failure is None:
+            self.failure = error
+        waiters = list(self.pending.values())
+        self.pending.clear()
+        return waiters
 
     def decode_response(self, response_type: type[T], version: int, frame: memoryview) -> T:
         """Decodes the response in a frame; its record data are views of the frame. Raises ClientError."""
@@ -146,13 +172,13 @@ class ClientProtocol:
             raise ClientError(f"{self._peer} sent a response that cannot be read: {error}") from None
 
 
-class Peer:
+class Peer(Generic[Waiter]):
     """The broker at the other end of a connection: its address and the versions it serves."""
 
     def __init__(self, host: str, port: int, client_id: str, software: str) -> None:
         self.host = host
         self.port = port
-        self._protocol = ClientProtocol(str(self), client_id, software)
+        self._protocol: ClientProtocol[Waiter] = ClientProtocol(str(self), client_id, software)
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"

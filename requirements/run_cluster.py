@@ -15,12 +15,12 @@ import sys
 import threading
 from pathlib import Path
 
-from lockstep import cluster
 from lockstep.broker.network.listeners import CannotListen, bind
 from lockstep.broker.node.data_directory import DataDirectory, DirectoryInUse, WrongDirectory
 from lockstep.broker.settings.addresses import WILDCARD_HOSTS, Listener
-from lockstep.client import Client
-from lockstep.connection import ClientError
+from lockstep.kafka_client import cluster
+from lockstep.kafka_client.client import Client
+from lockstep.kafka_client.connection import ClientError
 from lockstep.storage.types import NewerFormat
 
 STOP_SECONDS = 20

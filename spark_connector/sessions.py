@@ -44,7 +44,7 @@ SPARK_CONNECT: Final = (
 )
 
 _ROOT: Final = Path(__file__).resolve().parent.parent
-_PACKAGES: Final = ("spark_connector", "lockstep.protocol")
+_PACKAGES: Final = ("spark_connector", "lockstep.kafka_client", "lockstep.protocol")
 _OTHER_LOCKSTEP: Final = "\n__path__ = __import__('pkgutil').extend_path(__path__, __name__)\n"
 """Lets the archive's `lockstep` be found beside a `lockstep` that executors have themselves."""
 _PROVIDER: Final = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
@@ -199,7 +199,7 @@ def jars_of(connector: Connector, version: str, given: Path | str | Sequence[Pat
 
 
 def zip_packages(folder: Path) -> Path:
-    """A zip of this package and of `lockstep.protocol`, for executors that have neither; made in `folder`."""
+    """A zip of `_PACKAGES`, for executors that have none of them; made in `folder`."""
     target = folder / "lockstep_spark.zip"
     with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
         for name in _PACKAGES:

@@ -151,6 +151,7 @@ LISTING = (
     "broker/staging",
     "broker/transactions",
     "broker/transactions/api",
+    "lockstep/kafka_client",
     "lockstep/player_host",
     "player/core",
     "player/driver",

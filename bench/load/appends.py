@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from bench.load.latency import quantiles
 from bench.load.wire import WrongAnswer
-from lockstep.client import Client
+from lockstep.kafka_client.client import Client
 from lockstep.protocol.lock_words import ATOMIC_TAG
 from lockstep.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from lockstep.protocol.messages.produce import (

@@ -20,7 +20,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from bench.load.wire import NO_ERROR, WrongAnswer, string
-from lockstep.connection import BrokerConnection
+from lockstep.kafka_client.connection import BrokerConnection
 from lockstep.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from lockstep.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from lockstep.protocol.messages.join_group import (

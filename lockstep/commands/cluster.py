@@ -20,7 +20,7 @@ from lockstep.commands.options import (
 from lockstep.failures import report_client_errors
 
 if TYPE_CHECKING:
-    from lockstep.client import Client
+    from lockstep.kafka_client.client import Client
 
 WAIT_SECONDS: Final = 600.0
 """A node's share of the log has to be copied."""
@@ -81,7 +81,7 @@ def add_to(families: Families) -> None:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from lockstep import cluster
+    from lockstep.kafka_client import cluster
 
     found = _run(options, cluster.status_after_grace_period)
     if options.json:
@@ -92,7 +92,7 @@ def _status(options: argparse.Namespace) -> int:
 
 
 def _add(options: argparse.Namespace) -> int:
-    from lockstep import cluster
+    from lockstep.kafka_client import cluster
 
     done = _run(options, lambda client: cluster.add(client, options.node, options.wait, print_progress))
     numbers = ", ".join(map(str, done["groups"])) or "no log groups yet"
@@ -100,7 +100,7 @@ def _add(options: argparse.Namespace) -> int:
 
 
 def _remove(options: argparse.Namespace) -> int:
-    from lockstep import cluster
+    from lockstep.kafka_client import cluster
 
     _run(options, lambda client: cluster.remove(client, options.node, options.wait, print_progress))
     return _print_done(
@@ -109,7 +109,7 @@ def _remove(options: argparse.Namespace) -> int:
 
 
 def _transfer(options: argparse.Namespace) -> int:
-    from lockstep import cluster
+    from lockstep.kafka_client import cluster
 
     _run(
         options,

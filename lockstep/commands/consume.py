@@ -22,9 +22,9 @@ from lockstep.commands.options import (
 from lockstep.failures import CommandFailed, WrongUsage, report_client_errors
 
 if TYPE_CHECKING:
-    from lockstep.client import Client, FetchedPartition, TopicMetadata
-    from lockstep.followed_topic import FollowedTopic
-    from lockstep.group_member import ConsumerMember
+    from lockstep.kafka_client.client import Client, FetchedPartition, TopicMetadata
+    from lockstep.kafka_client.followed_topic import FollowedTopic
+    from lockstep.kafka_client.group_member import ConsumerMember
     from lockstep.protocol.records.batch import BatchHeader, Buffer
     from lockstep.protocol.records.committed import CommittedReader
     from lockstep.protocol.records.record import Record
@@ -149,7 +149,7 @@ async def _consume_in_group(options: argparse.Namespace) -> None:
     import asyncio
     import signal
 
-    from lockstep.group_member import ConsumerMember
+    from lockstep.kafka_client.group_member import ConsumerMember
 
     # Ctrl-C cancels this task; SIGTERM ends it as well as that, with what was printed committed
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, signal.raise_signal, signal.SIGINT)
@@ -225,8 +225,8 @@ async def _group_starts(
 ) -> dict[int, int]:
     """The first offset of each partition: the group's, or, where that does not exist, the newest or, with
     --from-beginning, the oldest record."""
-    from lockstep.client import EARLIEST, LATEST
-    from lockstep.groups import committed_offsets
+    from lockstep.kafka_client.client import EARLIEST, LATEST
+    from lockstep.kafka_client.groups import committed_offsets
 
     client, topic = followed.client, followed.topic
 
@@ -257,7 +257,7 @@ class _Reading:
     async def begin(
         cls, client: Client, topic: TopicMetadata, chosen: list[int], options: argparse.Namespace
     ) -> _Reading:
-        from lockstep.client import EARLIEST, LATEST
+        from lockstep.kafka_client.client import EARLIEST, LATEST
 
         ends = await client.offsets(topic, chosen, LATEST, committed=options.committed)
         if not options.from_beginning and options.offset in (None, _LATEST):

@@ -18,8 +18,8 @@ from lockstep.commands.options import (
 from lockstep.failures import CommandFailed, report_client_errors
 
 if TYPE_CHECKING:
-    from lockstep.client import Client
-    from lockstep.groups import TopicPartition
+    from lockstep.kafka_client.client import Client
+    from lockstep.kafka_client.groups import TopicPartition
 
 _NO_MEMBERS = ("Empty", "Dead")
 
@@ -90,7 +90,7 @@ def _time_ms(text: str) -> int:
 def _list(options: argparse.Namespace) -> int:
     import asyncio
 
-    from lockstep.groups import list_groups
+    from lockstep.kafka_client.groups import list_groups
 
     async def run() -> None:
         async with client_of(options) as client:
@@ -135,7 +135,7 @@ def _describe(options: argparse.Namespace) -> int:
 
 async def _each(groups: list[str], act: Callable[[str], Awaitable[None]]) -> None:
     """`act` on every group; what one cannot do does not keep the others from it. CommandFailed names them."""
-    from lockstep.connection import BrokerError
+    from lockstep.kafka_client.connection import BrokerError
 
     failures = []
     for name in groups:
@@ -148,7 +148,7 @@ async def _each(groups: list[str], act: Callable[[str], Awaitable[None]]) -> Non
 
 
 async def _describe_one(client: Client, name: str) -> dict[str, object]:
-    from lockstep.groups import NO_SUCH_GROUP, committed_offsets, describe_group, end_offsets
+    from lockstep.kafka_client.groups import NO_SUCH_GROUP, committed_offsets, describe_group, end_offsets
 
     group = await describe_group(client, name)
     offsets: dict[TopicPartition, int | None] = dict(await committed_offsets(client, name))
@@ -218,7 +218,7 @@ def _show(described: dict[str, object], after_another: bool) -> None:
 def _reset(options: argparse.Namespace) -> int:
     import asyncio
 
-    from lockstep.groups import commit_offsets, committed_offsets, describe_group
+    from lockstep.kafka_client.groups import commit_offsets, committed_offsets, describe_group
 
     async def run() -> None:
         async with client_of(options) as client:
@@ -261,7 +261,7 @@ async def _new_offsets(
     client: Client, options: argparse.Namespace, text: str, before: dict[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
     """The new offset of each partition that `text` names."""
-    from lockstep.client import EARLIEST, LATEST
+    from lockstep.kafka_client.client import EARLIEST, LATEST
 
     name, colon, numbers = text.rpartition(":")
     topic = await client.topic(name if colon else text)
@@ -297,7 +297,7 @@ async def _new_offsets(
 def _delete(options: argparse.Namespace) -> int:
     import asyncio
 
-    from lockstep.groups import delete_group
+    from lockstep.kafka_client.groups import delete_group
 
     async def run() -> None:
         async with client_of(options) as client:

@@ -89,7 +89,7 @@ def add_to(families: Families) -> None:
 def _skip_damage(options: argparse.Namespace) -> int:
     import asyncio
 
-    from lockstep.cluster import skip_damage
+    from lockstep.kafka_client.cluster import skip_damage
 
     topic, _, number = options.partition.rpartition("-")
     if not topic or not number.isdecimal():

@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lockstep.client import Client, TopicMetadata
-    from lockstep.followed_topic import FollowedTopic
+    from lockstep.kafka_client.client import Client, TopicMetadata
+    from lockstep.kafka_client.followed_topic import FollowedTopic
 
 Families = Any
 """The result of `add_subparsers`, whose class is private to argparse."""
@@ -60,7 +60,7 @@ def add_json(command: argparse.ArgumentParser, what: str) -> None:
 def client_of(options: argparse.Namespace, *, outlives_leaders: bool = False) -> Client:
     """`outlives_leaders`: a leader that hangs is abandoned early enough for the next one to respond in
     time."""
-    from lockstep.client import Client
+    from lockstep.kafka_client.client import Client
 
     timeout_s = options.timeout
     if outlives_leaders:
@@ -70,7 +70,7 @@ def client_of(options: argparse.Namespace, *, outlives_leaders: bool = False) ->
 
 def followed_topic(client: Client, topic: TopicMetadata) -> FollowedTopic:
     """Returns the followed topic of a command that outlives leaders."""
-    from lockstep.followed_topic import FollowedTopic
+    from lockstep.kafka_client.followed_topic import FollowedTopic
 
     return FollowedTopic(client, topic, deleted_after_s=_DELETED_AFTER_S)
 
@@ -83,9 +83,9 @@ async def topic_of(client: Client, name: str, timeout_s: float, *, create: bool 
     """
     import asyncio
 
-    from lockstep.connection import BrokerError, TimedOut
+    from lockstep.kafka_client.connection import BrokerError, TimedOut
+    from lockstep.kafka_client.retry_policy import RetryPolicy
     from lockstep.protocol.cluster_view import LEADERSHIP_ERRORS
-    from lockstep.retry_policy import RetryPolicy
 
     loop = asyncio.get_running_loop()
     report_at, deadline = loop.time() + _REPORT_AFTER_S, loop.time() + timeout_s

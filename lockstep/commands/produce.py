@@ -25,8 +25,8 @@ from lockstep.commands.options import (
 from lockstep.failures import CommandFailed, report_client_errors
 
 if TYPE_CHECKING:
-    from lockstep.client import Client, TopicMetadata
-    from lockstep.followed_topic import FollowedTopic
+    from lockstep.kafka_client.client import Client, TopicMetadata
+    from lockstep.kafka_client.followed_topic import FollowedTopic
     from lockstep.protocol.records.record import BatchBuilder
 
 BATCH_BYTES = 128 * 1024
@@ -142,7 +142,7 @@ def _tell(topic: TopicMetadata, writer: _Writer) -> None:
 
 async def _configs(client: Client, topic: TopicMetadata) -> dict[str, str | None]:
     """The topic's settings by name; none where the broker does not report them."""
-    from lockstep.connection import ClientError
+    from lockstep.kafka_client.connection import ClientError
 
     try:
         return {config.name: config.value for config in await client.topic_configs(topic.name)}
@@ -197,7 +197,7 @@ def _is_definite(error: Exception) -> bool:
     Other errors may arise after the append, or leave its outcome open: a former leader, a timeout, a failed
     disk.
     """
-    from lockstep.connection import BrokerError
+    from lockstep.kafka_client.connection import BrokerError
     from lockstep.protocol.errors import ErrorCode
 
     return isinstance(error, BrokerError) and error.code in (
@@ -235,7 +235,7 @@ class _Producer:
 
     @classmethod
     async def begin(cls, client: Client, topic: TopicMetadata, options: argparse.Namespace) -> _Producer:
-        from lockstep.connection import Unsupported
+        from lockstep.kafka_client.connection import Unsupported
 
         followed = followed_topic(client, topic)
         acks, numbered = _ACKS[options.acks], None
@@ -256,7 +256,7 @@ class _Producer:
         return offset
 
     async def _sent(self, index: int, batch: bytes) -> int:
-        from lockstep.connection import BrokerError, ClientError, ConnectionFailed
+        from lockstep.kafka_client.connection import BrokerError, ClientError, ConnectionFailed
         from lockstep.protocol.errors import ErrorCode
 
         topic, client = self.followed.topic, self.followed.client

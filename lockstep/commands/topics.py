@@ -20,7 +20,7 @@ from lockstep.commands.options import (
 from lockstep.failures import report_client_errors
 
 if TYPE_CHECKING:
-    from lockstep.client import Client, TopicMetadata
+    from lockstep.kafka_client.client import Client, TopicMetadata
 
 _TOPIC_CONFIG = 1
 """Kafka's DescribeConfigs source for a value that the topic itself sets."""
@@ -136,7 +136,7 @@ def _describe(options: argparse.Namespace) -> int:
 def _create(options: argparse.Namespace) -> int:
     import asyncio
 
-    from lockstep.connection import BrokerError
+    from lockstep.kafka_client.connection import BrokerError
     from lockstep.protocol.errors import ErrorCode
 
     async def run() -> None:
@@ -187,7 +187,7 @@ def _alter(options: argparse.Namespace) -> int:
 def _delete(options: argparse.Namespace) -> int:
     import asyncio
 
-    from lockstep.connection import BrokerError
+    from lockstep.kafka_client.connection import BrokerError
     from lockstep.protocol.errors import ErrorCode
 
     async def run() -> None:
@@ -211,7 +211,7 @@ def _delete(options: argparse.Namespace) -> int:
 
 
 async def _describe_one(client: Client, name: str) -> dict[str, object]:
-    from lockstep.client import EARLIEST, LATEST
+    from lockstep.kafka_client.client import EARLIEST, LATEST
 
     topic = await client.topic(name)
     indexes = [partition.index for partition in topic.partitions]

@@ -9,8 +9,8 @@ from __future__ import annotations
 import logging
 from typing import Final
 
-from lockstep.client import EARLIEST
-from lockstep.connection import ClientError
+from lockstep.kafka_client.client import EARLIEST
+from lockstep.kafka_client.connection import ClientError
 from lockstep.player_host.claims import PARTITION
 from lockstep.protocol.messages.delete_records import (
     DeleteRecordsPartition,

@@ -15,8 +15,8 @@ from typing import Any, Final
 
 from lockstep.broker.metrics.http import HttpListener
 from lockstep.broker.network.listeners import CannotListen
-from lockstep.client import Client
-from lockstep.connection import ClientError
+from lockstep.kafka_client.client import Client
+from lockstep.kafka_client.connection import ClientError
 from lockstep.player.driver.errors import PlayerStopped
 from lockstep.player.source.interface import Source, SourceClosed, log_name
 from lockstep.player.transport.factory import make_streams

@@ -13,15 +13,15 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from lockstep.client import EARLIEST, LATEST, Client
-from lockstep.connection import BrokerError, Unsupported
-from lockstep.followed_topic import FollowedTopic, TopicDeleted
+from lockstep.kafka_client.client import EARLIEST, LATEST, Client
+from lockstep.kafka_client.connection import BrokerError, Unsupported
+from lockstep.kafka_client.followed_topic import FollowedTopic, TopicDeleted
+from lockstep.kafka_client.retry_policy import RetryPolicy
 from lockstep.player.source.batch_entries import split_into_entries
 from lockstep.player.source.interface import LogBounds, LogChunk, RangeLost, SourceClosed
 from lockstep.player.source.log_id import log_id
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.fetch import FetchRequest
-from lockstep.retry_policy import RetryPolicy
 
 TIMEOUT_S: Final = 5.0
 """A broker that does not answer for so long is left: there may be another leader."""

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final
 
-from lockstep.connection import ClientError
+from lockstep.kafka_client.connection import ClientError
 from lockstep.protocol.lock_words import REJECTION_PREFIX
 from lockstep.testing.memory_partition import MemoryPartition
 from lockstep.transactions.draft import Name

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, Self, TypeVar
 
-from lockstep.connection import ClientError
+from lockstep.kafka_client.connection import ClientError
 from lockstep.transactions.calls import IN_APPLICATION, WAITS_FOR_ITSELF
 from lockstep.transactions.client import MAX_OUTSTANDING, TIMEOUT_S, TransactionClient
 from lockstep.transactions.log import Log

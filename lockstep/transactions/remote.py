@@ -16,8 +16,8 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from lockstep.client import LATEST, Client, TopicMetadata
-from lockstep.connection import (
+from lockstep.kafka_client.client import LATEST, Client, TopicMetadata
+from lockstep.kafka_client.connection import (
     BrokerConnection,
     BrokerError,
     ClientError,
@@ -26,7 +26,8 @@ from lockstep.connection import (
     Unsupported,
     only,
 )
-from lockstep.followed_topic import SILENT_AFTER_S, FollowedTopic, TopicDeleted
+from lockstep.kafka_client.followed_topic import SILENT_AFTER_S, FollowedTopic, TopicDeleted
+from lockstep.kafka_client.retry_policy import RetryPolicy
 from lockstep.protocol.cluster_view import RETRIABLE_ERRORS
 from lockstep.protocol.config_resources import ResourceType
 from lockstep.protocol.errors import ErrorCode
@@ -45,7 +46,6 @@ from lockstep.protocol.messages.write_txn_markers import (
     WriteTxnMarkersRequest,
     WriteTxnMarkersResponse,
 )
-from lockstep.retry_policy import RetryPolicy
 from lockstep.transactions.log import (
     AppendAttempt,
     AppendExpired,

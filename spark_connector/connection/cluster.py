@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Final, Self, TypeVar
 
+from lockstep.kafka_client.blocking_connection import BlockingConnection
 from lockstep.protocol.client_errors import BrokerError, ClientError, ConnectionFailed
 from lockstep.protocol.cluster_view import (
     GROUP,
@@ -30,7 +31,6 @@ from lockstep.protocol.cluster_view import (
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from lockstep.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from spark_connector.connection.wire import BlockingConnection
 
 T = TypeVar("T")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from lockstep.kafka_client.blocking_connection import BlockingConnection
 from lockstep.protocol.client_errors import BrokerError
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.list_offsets import (
@@ -18,7 +19,6 @@ from lockstep.protocol.messages.list_offsets import (
     ListOffsetsTopic,
 )
 from spark_connector.connection.cluster import ClusterClient
-from spark_connector.connection.wire import BlockingConnection
 
 
 def list_offsets(

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer
 
-from lockstep import cluster as admin
 from lockstep.broker.node.data_directory import _write_flushed
-from lockstep.client import Client as AdminClient
+from lockstep.kafka_client import cluster as admin
+from lockstep.kafka_client.client import Client as AdminClient
 from lockstep.player_host.config import parse
 from lockstep.player_host.in_broker import PlayerInBroker
 from lockstep.protocol.messages.delete_records import (

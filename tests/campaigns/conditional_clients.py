@@ -17,8 +17,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from lockstep.client import Client, TopicMetadata
-from lockstep.connection import BrokerError, ClientError, ConnectionFailed, TimedOut
+from lockstep.kafka_client.client import Client, TopicMetadata
+from lockstep.kafka_client.connection import BrokerError, ClientError, ConnectionFailed, TimedOut
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from lockstep.protocol.records.batch import BATCH_HEADER_BYTES, read_header

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from compat_tests.targets import ROOT, TargetFailed
-from lockstep import cluster
-from lockstep.client import Client, TopicMetadata
-from lockstep.connection import ClientError
+from lockstep.kafka_client import cluster
+from lockstep.kafka_client.client import Client, TopicMetadata
+from lockstep.kafka_client.connection import ClientError
 from tests.campaigns import conditional_history
 from tests.campaigns.brokers import Brokers
 from tests.campaigns.conditional_clients import History, Writer

@@ -54,9 +54,8 @@ def response(data: bytes) -> bool:
     cls, version = _chosen(data, 1)
     head = b"\0\0\0\x01" + (b"\0" if response_header_version(data[0] if data else 0, version) else b"")
     try:
-        message = ClientProtocol("peer", "fuzz", "fuzz").decode_response(
-            cls, version, memoryview(head + data[2:])
-        )
+        protocol: ClientProtocol[None] = ClientProtocol("peer", "fuzz", "fuzz")
+        message = protocol.decode_response(cls, version, memoryview(head + data[2:]))
     except ClientError:
         return False
     _same_again(message, version)

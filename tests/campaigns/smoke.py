@@ -30,9 +30,9 @@ from typing import Any, Final
 from kafka import KafkaConsumer, TopicPartition
 
 from compat_tests.targets import ROOT, TargetFailed
-from lockstep import cluster
-from lockstep.client import Client
-from lockstep.connection import ClientError
+from lockstep.kafka_client import cluster
+from lockstep.kafka_client.client import Client
+from lockstep.kafka_client.connection import ClientError
 from tests.campaigns import evidence, smoke_client
 from tests.campaigns.brokers import Brokers, raise_on_term
 from tests.campaigns.smoke_judge import Checksum, Report, Stored, judge, report_of

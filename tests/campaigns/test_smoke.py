@@ -15,8 +15,8 @@ import pytest
 import lockstep.testing
 from lockstep.broker.locks.lock_check import LockChecks
 from lockstep.broker.produce.producer_state import NEW, ProducerState
-from lockstep.client import Client
-from lockstep.connection import BrokerConnection
+from lockstep.kafka_client.client import Client
+from lockstep.kafka_client.connection import BrokerConnection
 from lockstep.protocol.messages.produce import PartitionProduceResponse
 from lockstep.transactions import TransactionClient
 from lockstep.transactions.remote import RemoteLog

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from lockstep import groups
-from lockstep.bootstrap import TURN_S, call_timeout_s, first_to_answer
-from lockstep.client import Client
-from lockstep.connection import BrokerConnection, ConnectionFailed, TimedOut
+from lockstep.kafka_client import groups
+from lockstep.kafka_client.bootstrap import TURN_S, call_timeout_s, first_to_answer
+from lockstep.kafka_client.client import Client
+from lockstep.kafka_client.connection import BrokerConnection, ConnectionFailed, TimedOut
 from lockstep.protocol.messages.list_groups import ListGroupsRequest
 from lockstep.testing import RunningBroker
 from tests.lockstep.conftest import Run

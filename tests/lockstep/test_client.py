@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from lockstep.client import EARLIEST, LATEST, Client
-from lockstep.connection import BrokerConnection, BrokerError, ConnectionFailed
+from lockstep.kafka_client.client import EARLIEST, LATEST, Client
+from lockstep.kafka_client.connection import BrokerConnection, BrokerError, ConnectionFailed
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.records.batch import iter_headers
 from lockstep.protocol.records.compression import Codec

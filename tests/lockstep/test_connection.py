@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from lockstep.connection import (
+from lockstep.kafka_client.connection import (
     BrokerConnection,
     ClientError,
     ConnectionFailed,
@@ -192,21 +192,18 @@ async def test_peers_that_are_no_brokers(said: bytes, words: str) -> None:
             await BrokerConnection.open("127.0.0.1", port)
 
 
-async def test_answers_to_nobody_are_passed_over() -> None:
+async def test_an_answer_to_nothing_ends_the_connection() -> None:
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         (size,) = struct.unpack(">i", await reader.readexactly(4))
         header, _ = read_request_header(memoryview(await reader.readexactly(size)))
         stray = struct.pack(">i", header.correlation_id + 1000) + b"stray"
-        real = agreeing(header.api_key, header.api_version, header.correlation_id)
-        assert real is not None
-        writer.write(struct.pack(">i", len(stray)) + stray + struct.pack(">i", len(real)) + real)
+        writer.write(struct.pack(">i", len(stray)) + stray)
         await reader.read()
         writer.close()
 
     async with raw_peer(serve) as port:
-        connection = await BrokerConnection.open("127.0.0.1", port)
-        assert connection.versions
-        connection.close()
+        with pytest.raises(ClientError, match="an answer to nothing"):
+            await BrokerConnection.open("127.0.0.1", port)
 
 
 async def test_a_cancelled_call_harms_no_other(running: RunningBroker) -> None:
@@ -227,8 +224,8 @@ async def test_a_call_that_is_cancelled_when_its_answer_is_there(running: Runnin
     connection = await BrokerConnection.open("localhost", running.port)
     call = asyncio.create_task(connection.call(MetadataRequest(topics=[]), MetadataResponse))
     await asyncio.sleep(0)
-    assert connection._wire is not None and connection._wire._waiting
-    while connection._wire._waiting:  # noqa: ASYNC110
+    assert connection._protocol.pending
+    while connection._protocol.pending:  # noqa: ASYNC110
         await asyncio.sleep(0)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -23,7 +23,7 @@ from player import play
 from protocol.words import greeting
 
 import lockstep.testing
-from lockstep.client import Client
+from lockstep.kafka_client.client import Client
 
 
 async def test_the_service_uses_the_broker_beside_its_own_modules() -> None:
@@ -58,7 +58,7 @@ CLASHING = {
 
 TYPED = """
 import lockstep.testing
-from lockstep.client import Client
+from lockstep.kafka_client.client import Client
 from lockstep.sql import SqlApplication
 from lockstep.target import FileStore, serve
 from lockstep.transactions import BlockingTransactionClient, Draft, Transaction, TransactionClient

@@ -7,10 +7,10 @@ from collections import deque
 
 import pytest
 
-from lockstep import followed_topic as module
-from lockstep.client import Client, TopicMetadata
-from lockstep.connection import BrokerError, ClientError, ConnectionFailed, Unsupported
-from lockstep.followed_topic import FollowedTopic, TopicDeleted
+from lockstep.kafka_client import followed_topic as module
+from lockstep.kafka_client.client import Client, TopicMetadata
+from lockstep.kafka_client.connection import BrokerError, ClientError, ConnectionFailed, Unsupported
+from lockstep.kafka_client.followed_topic import FollowedTopic, TopicDeleted
 from lockstep.protocol.errors import ErrorCode
 from tests.support.cases import each_case
 

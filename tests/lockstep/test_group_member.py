@@ -6,16 +6,16 @@ from uuid import uuid4
 
 import pytest
 
-from lockstep.client import Client
-from lockstep.connection import BrokerError
-from lockstep.group_member import (
+from lockstep.kafka_client.client import Client
+from lockstep.kafka_client.connection import BrokerError
+from lockstep.kafka_client.group_member import (
     ConsumerMember,
     assign_ranges,
     assignment,
     subscribed_topics,
     subscription,
 )
-from lockstep.groups import committed_offsets, owned_partitions
+from lockstep.kafka_client.groups import committed_offsets, owned_partitions
 from lockstep.protocol.errors import ErrorCode
 from lockstep.testing import RunningBroker
 
@@ -74,7 +74,7 @@ async def test_a_group_that_assigns_otherwise_is_named(
     async with Client(running.bootstrap_servers) as client, Client(running.bootstrap_servers) as other_client:
         await client.create_topic(topic)
         with monkeypatch.context() as other:
-            other.setattr("lockstep.group_member.RANGE", "roundrobin")
+            other.setattr("lockstep.kafka_client.group_member.RANGE", "roundrobin")
             member = ConsumerMember(client, f"of-{topic}", topic)
             await member.join()
         with pytest.raises(

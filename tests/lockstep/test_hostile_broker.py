@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from lockstep import groups
-from lockstep.client import Client, TopicMetadata
-from lockstep.client import PartitionMetadata as ClientPartition
-from lockstep.connection import BrokerConnection, BrokerError, ClientError, Unsupported
+from lockstep.kafka_client import groups
+from lockstep.kafka_client.client import Client, TopicMetadata
+from lockstep.kafka_client.client import PartitionMetadata as ClientPartition
+from lockstep.kafka_client.connection import BrokerConnection, BrokerError, ClientError, Unsupported
 from lockstep.protocol.api import ApiKey, messages_for, response_header
 from lockstep.protocol.compiler import encode_bytes
 from lockstep.protocol.config_resources import ResourceType

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-from lockstep.client import Client
-from lockstep.retry_policy import RetryPolicy
+from lockstep.kafka_client.client import Client
+from lockstep.kafka_client.retry_policy import RetryPolicy
 
 
 class Suspecting(Client):

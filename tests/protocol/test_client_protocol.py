@@ -41,15 +41,19 @@ def answer(response: ApiVersionsResponse, version: int) -> memoryview:
     return memoryview(response_header(ApiKey.API_VERSIONS, version, 0) + encode_bytes(response, spoken))
 
 
-def agreed(**how: object) -> ClientProtocol:
-    made = ClientProtocol("broker:1", "me", "tests")
+def opened() -> ClientProtocol[str]:
+    return ClientProtocol("broker:1", "me", "tests")
+
+
+def agreed(**how: object) -> ClientProtocol[str]:
+    made = opened()
     assert made.accept_versions(4, answer(told(**how), 4)) is None  # type: ignore[arg-type]
     return made
 
 
-def feed(protocol: ClientProtocol, data: bytes, step: int | None = None) -> list[tuple[int, memoryview]]:
+def feed(protocol: ClientProtocol[str], data: bytes, step: int | None = None) -> list[tuple[str, memoryview]]:
     """Give `data` in reads of at most `step` bytes; all answers."""
-    found: list[tuple[int, memoryview]] = []
+    found: list[tuple[str, memoryview]] = []
     pos = 0
     while pos < len(data):
         buffer = protocol.get_buffer()
@@ -78,7 +82,7 @@ def test_agrees() -> None:
 
 @each_case(("theirs", "asked_next"), [(3, 3), (0, 0), (None, 0)])
 def test_asks_again_in_the_brokers_version(theirs: int | None, asked_next: int) -> None:
-    protocol = ClientProtocol("broker:1", "me", "tests")
+    protocol = opened()
     refusal = told(own=theirs, error=ErrorCode.UNSUPPORTED_VERSION)
     assert protocol.accept_versions(NEWEST_API_VERSIONS, answer(refusal, NEWEST_API_VERSIONS)) == asked_next
     assert protocol.accept_versions(asked_next, answer(told(own=theirs), asked_next)) is None
@@ -88,13 +92,13 @@ def test_asks_again_in_the_brokers_version(theirs: int | None, asked_next: int) 
 def test_negotiation_comes_to_an_end(version: int, theirs: int | None) -> None:
     refusal = told(own=theirs, error=ErrorCode.UNSUPPORTED_VERSION)
     with pytest.raises(Unsupported, match="broker:1 speaks no version of API_VERSIONS"):
-        ClientProtocol("broker:1", "me", "tests").accept_versions(version, answer(refusal, version))
+        opened().accept_versions(version, answer(refusal, version))
 
 
 def test_refused() -> None:
     refusal = told(error=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
     with pytest.raises(BrokerError, match=r"broker:1: .*CLUSTER_AUTHORIZATION_FAILED"):
-        ClientProtocol("broker:1", "me", "tests").accept_versions(4, answer(refusal, 4))
+        opened().accept_versions(4, answer(refusal, 4))
 
 
 def test_no_common_version() -> None:
@@ -109,7 +113,7 @@ def test_no_common_version() -> None:
     ("host", "name"), [("broker", "broker:9092"), ("127.0.0.1", "127.0.0.1:9092"), ("::1", "[::1]:9092")]
 )
 def test_a_peer_is_named_as_clients_are_told_of_it_and_says_what_it_speaks(host: str, name: str) -> None:
-    peer = Peer(host, 9092, "me", "tests")
+    peer: Peer[str] = Peer(host, 9092, "me", "tests")
     assert (str(peer), peer.host, peer.port) == (name, host, 9092)
     with pytest.raises(Unsupported, match=f"^{re.escape(name)} speaks nothing of METADATA"):
         peer.version_of(MetadataRequest)
@@ -123,28 +127,28 @@ def test_a_peer_is_named_as_clients_are_told_of_it_and_says_what_it_speaks(host:
 
 
 def test_requests_are_numbered_and_framed() -> None:
-    protocol = ClientProtocol("broker:1", "me", "tests")
+    protocol = opened()
     for number, version in enumerate((4, 3, 0)):  # with tags in the header, and without
-        correlation_id, parts = protocol.encode_request(protocol.api_versions_request(), version)
-        whole = b"".join(parts)
+        whole = b"".join(protocol.encode_request(protocol.api_versions_request(), version, "waiter"))
         assert struct.unpack_from(">i", whole) == (len(whole) - 4,)
         header, pos = read_request_header(memoryview(whole)[4:])
         assert (header.api_key, header.api_version) == (ApiKey.API_VERSIONS, version)
-        assert (header.client_id, header.correlation_id) == ("me", correlation_id) == ("me", number)
+        assert (header.client_id, header.correlation_id) == ("me", number)
         said = decode(ApiVersionsRequest, version, memoryview(whole), pos + 4)
         assert said.client_software_name == ("tests" if version >= 3 else "")
 
 
 def test_correlation_ids_begin_again() -> None:
-    protocol = ClientProtocol("broker:1", "me", "tests")
+    protocol = opened()
     protocol._next_correlation_id = 0x7FFF_FFFF
-    ids = [protocol.encode_request(protocol.api_versions_request(), 4)[0] for _ in range(2)]
-    assert ids == [0x7FFF_FFFF, 0]
+    for waiter in ("first", "second"):
+        protocol.encode_request(protocol.api_versions_request(), 4, waiter)
+    assert protocol.pending == {0x7FFF_FFFF: "first", 0: "second"}
 
 
 def test_what_an_old_version_cannot_say() -> None:
     with pytest.raises(ClientError, match="cannot be encoded for broker:1 in version"):
-        ClientProtocol("broker:1", "me", "tests").encode_request(MetadataRequest(topics=None), 0)
+        opened().encode_request(MetadataRequest(topics=None), 0, "waiter")
 
 
 # --- answers ----------------------------------------------------------------------------------------------
@@ -152,10 +156,37 @@ def test_what_an_old_version_cannot_say() -> None:
 
 @each_case("step", [1, 7, None])
 def test_answers_outlive_the_next_read(step: int | None) -> None:
-    bodies = [struct.pack(">i", 5) + b"small", struct.pack(">i", 6) + b"x" * (MAX_REGULAR_BUFFER_BYTES + 9)]
-    found = feed(ClientProtocol("broker:1", "me", "tests"), frames([*bodies, bodies[0]]), step)
-    assert [number for number, _ in found] == [5, 6, 5]
-    assert [bytes(each) for _, each in found] == [*bodies, bodies[0]]
+    protocol = opened()
+    for waiter in ("first", "second", "third"):
+        protocol.encode_request(protocol.api_versions_request(), 4, waiter)
+    large = struct.pack(">i", 1) + b"x" * (MAX_REGULAR_BUFFER_BYTES + 9)
+    bodies = [struct.pack(">i", 2) + b"small", large, struct.pack(">i", 0) + b"small"]
+    found = feed(protocol, frames(bodies), step)
+    assert [waiter for waiter, _ in found] == ["third", "second", "first"]
+    assert [bytes(each) for _, each in found] == bodies
+    assert protocol.pending == {}
+
+
+def test_a_response_that_no_request_waits_for() -> None:
+    """Twice the same, or to a request that has none: what the stream holds is not known any more."""
+    protocol = opened()
+    protocol.encode_request(protocol.api_versions_request(), 4, "waiter")
+    protocol.encode_request(protocol.api_versions_request(), 4, None)
+    assert protocol.pending == {0: "waiter"}
+    assert [waiter for waiter, _ in feed(protocol, frames([bytes(4)]))] == ["waiter"]
+    for number in (0, 1):
+        with pytest.raises(ClientError, match="an answer to nothing"):
+            feed(protocol, frames([struct.pack(">i", number)]))
+
+
+def test_a_failed_connection_keeps_the_first_reason() -> None:
+    protocol = opened()
+    for waiter in ("first", "second"):
+        protocol.encode_request(protocol.api_versions_request(), 4, waiter)
+    assert protocol.fail(ClientError("the reason")) == ["first", "second"]
+    assert protocol.fail(ClientError("a later one")) == []
+    with pytest.raises(ClientError, match="the reason"):
+        protocol.encode_request(protocol.api_versions_request(), 4, "third")
 
 
 def test_decodes() -> None:
@@ -178,7 +209,7 @@ def test_decodes() -> None:
 )
 def test_peers_that_are_no_brokers(said: bytes, words: str) -> None:
     with pytest.raises(ClientError, match=words):
-        feed(ClientProtocol("broker:1", "me", "tests"), said)
+        feed(opened(), said)
 
 
 @each_case("frame", [b"\0\0\0\1", b"\0\0\0\1\0", b"\0\0\0\1\0\0\0\0"])

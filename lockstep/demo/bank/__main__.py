@@ -18,10 +18,10 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 from lockstep.cli import STOPPED_BY_USER
 from lockstep.commands.options import positive_seconds, whole_number
-from lockstep.connection import ClientError
 from lockstep.demo.bank import automatic, commands
 from lockstep.demo.bank.books import TIMEOUT_S, BankError, audit_books, make_topic
 from lockstep.demo.bank.ledger import Ledger
+from lockstep.kafka_client.connection import ClientError
 from lockstep.testing import broker, broker_in_thread
 from lockstep.transactions import BlockingTransactionClient, TransactionError
 

@@ -7,9 +7,9 @@ import contextlib
 from collections.abc import AsyncIterator
 from typing import Final
 
-from lockstep.client import Client
-from lockstep.connection import BrokerError, ConnectionFailed
 from lockstep.demo.bank.ledger import Ledger
+from lockstep.kafka_client.client import Client
+from lockstep.kafka_client.connection import BrokerError, ConnectionFailed
 from lockstep.protocol.errors import ErrorCode
 from lockstep.transactions import SubscriptionStalled, TransactionClient
 from lockstep.transactions.log import Log

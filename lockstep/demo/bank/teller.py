@@ -13,10 +13,10 @@ import sys
 from collections.abc import Sequence
 from typing import Final, NamedTuple, Self
 
-from lockstep.connection import ClientError
 from lockstep.demo.bank.books import BankError, open_books
 from lockstep.demo.bank.ledger import Ledger
 from lockstep.demo.bank.operations import BankTransfer
+from lockstep.kafka_client.connection import ClientError
 from lockstep.transactions import Expired, RefusedForGood, TransactionClient, TransactionError
 
 READY: Final = "ready"

@@ -16,7 +16,7 @@ from bench.load.contention import balances
 from bench.sessions.children import Child
 from bench.sessions.jobs import RoundFailed
 from compat_tests.targets import LockstepTarget
-from lockstep.client import Client
+from lockstep.kafka_client.client import Client
 from tests.bench.kinds.results import client_result, sessions_of
 
 

@@ -15,7 +15,7 @@ from bench.sessions.commits import commits_by_topic
 from compat_tests.probe import HOST
 from compat_tests.raw import RawConnection
 from compat_tests.targets import LockstepTarget
-from lockstep.client import Client
+from lockstep.kafka_client.client import Client
 from lockstep.protocol.compiler import encode
 from lockstep.transactions.log import AppendRefused
 

@@ -12,7 +12,7 @@ from bench.load.wire import WrongAnswer
 from compat_tests.probe import HOST
 from compat_tests.raw import RawConnection
 from compat_tests.targets import LockstepTarget
-from lockstep.client import Client
+from lockstep.kafka_client.client import Client
 from lockstep.protocol.records.batch import read_header, verify
 from lockstep.transactions.records import ProducerIdentity, batch_of, committed_in
 

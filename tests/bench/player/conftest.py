@@ -12,7 +12,7 @@ import pytest
 from bench.sessions.children import HOSTING
 from bench.sessions.jobs import Block
 from compat_tests.targets import ROOT, LockstepTarget
-from lockstep.client import Client
+from lockstep.kafka_client.client import Client
 
 
 class OneBroker:

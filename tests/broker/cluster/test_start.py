@@ -14,7 +14,6 @@ import pytest
 import uvloop
 
 from compat_tests.probe import free_port
-from lockstep import cluster as admin
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
 from lockstep.broker.network.listeners import connection_limit
 from lockstep.broker.node.data_directory import DataDirectory
@@ -24,7 +23,8 @@ from lockstep.broker.server import Broker, CannotStart
 from lockstep.broker.settings.config import Settings
 from lockstep.broker.settings.properties import ConfigError
 from lockstep.broker.settings.settings_reader import from_texts
-from lockstep.client import Client
+from lockstep.kafka_client import cluster as admin
+from lockstep.kafka_client.client import Client
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.describe_cluster import DescribeClusterRequest
 from lockstep.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic

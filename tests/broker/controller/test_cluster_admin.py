@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from lockstep import cluster as admin
 from lockstep.broker.controller import cluster_admin
 from lockstep.broker.membership.reconciler import RECONCILE_SECONDS
-from lockstep.client import Client
-from lockstep.connection import BrokerError
+from lockstep.kafka_client import cluster as admin
+from lockstep.kafka_client.client import Client
+from lockstep.kafka_client.connection import BrokerError
 from lockstep.protocol.cluster_messages import (
     CLUSTER_API_KEY,
     LockstepClusterRequest,

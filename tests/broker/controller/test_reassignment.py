@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from lockstep import cluster as admin
 from lockstep.broker.controller.reassignment import MAX_NAMED, note_arrivals
 from lockstep.broker.metadata.metadata_image import finish_reassignment_command
-from lockstep.client import Client as AdminClient
+from lockstep.kafka_client import cluster as admin
+from lockstep.kafka_client.client import Client as AdminClient
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.alter_partition_reassignments import (
     AlterPartitionReassignmentsRequest,

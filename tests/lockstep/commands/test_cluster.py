@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from lockstep import cluster
 from lockstep.cli import main
+from lockstep.kafka_client import cluster
 from tests.lockstep.conftest import Run
 
 MEMBERS: list[dict[str, Any]] = [

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.client import Client
+from lockstep.kafka_client.client import Client
 from tests.broker.cluster.brokers import BrokerCluster
 from tests.broker.conftest import StartCluster, start_cluster
 

@@ -386,7 +386,7 @@ def test_skipping_ends_with_1_where_a_node_with_a_copy_did_not_answer(
     async def ask(client: object, question: dict[str, object]) -> dict[str, object]:
         return {"given_up": given_up, "unanswered": silent}
 
-    monkeypatch.setattr("lockstep.cluster._send_command", ask)
+    monkeypatch.setattr("lockstep.kafka_client.cluster._send_command", ask)
     done = command("log", "skip-damage", "orders-0")
     assert "orders-0: offsets 5 to 7 are skipped (node 1" in done.out
     assert done.status == (1 if silent else 0)

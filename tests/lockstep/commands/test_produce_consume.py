@@ -9,10 +9,10 @@ import confluent_kafka
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
 
-from lockstep import followed_topic
-from lockstep.client import Client
 from lockstep.commands import options
-from lockstep.connection import BrokerError, ConnectionFailed, Unsupported
+from lockstep.kafka_client import followed_topic
+from lockstep.kafka_client.client import Client
+from lockstep.kafka_client.connection import BrokerError, ConnectionFailed, Unsupported
 from lockstep.protocol.errors import ErrorCode
 from lockstep.testing import RunningBroker
 from tests.lockstep.conftest import Run

@@ -6,7 +6,7 @@ import asyncio
 import base64
 import json
 
-from lockstep.client import Client
+from lockstep.kafka_client.client import Client
 from lockstep.testing import RunningBroker
 from tests.lockstep.conftest import Run
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.client import EARLIEST, Client
-from lockstep.connection import ClientError
+from lockstep.kafka_client.client import EARLIEST, Client
+from lockstep.kafka_client.connection import ClientError
 from lockstep.player_host import claims as module
 from lockstep.player_host.claim_table import LogClaim, claim_of
 from lockstep.player_host.claims import PARTITION, ClaimLost, Claims

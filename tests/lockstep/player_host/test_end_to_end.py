@@ -12,7 +12,7 @@ import pytest
 
 from compat_tests.probe import free_port
 from lockstep.broker.server import Broker
-from lockstep.client import Client
+from lockstep.kafka_client.client import Client
 from lockstep.player.core.settings import PlayerSettings
 from lockstep.player.driver.driver import PlayerDriver
 from lockstep.player.driver.errors import Deposed

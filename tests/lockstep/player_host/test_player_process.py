@@ -16,7 +16,7 @@ import pytest
 
 import lockstep.testing
 from compat_tests.probe import free_port
-from lockstep.client import Client
+from lockstep.kafka_client.client import Client
 from lockstep.protocol.records.record import BatchBuilder
 from lockstep.testing import RunningBroker
 from tests.broker.metrics.scraping import get, scrape

@@ -9,7 +9,7 @@ import pytest
 
 from compat_tests.probe import free_port
 from lockstep.broker.server import Broker
-from lockstep.connection import BrokerConnection, BrokerError, ClientError, Unsupported
+from lockstep.kafka_client.connection import BrokerConnection, BrokerError, ClientError, Unsupported
 from lockstep.player.source.interface import LogBounds, RangeLost, SourceClosed
 from lockstep.player_host import remote_source
 from lockstep.player_host.remote_source import RemoteSource

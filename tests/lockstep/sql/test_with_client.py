@@ -10,7 +10,7 @@ import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from lockstep.client import Client
+from lockstep.kafka_client.client import Client
 from lockstep.sql import HighWaterMarkMismatch, SqlApplication
 from lockstep.testing import RunningBroker
 from lockstep.transactions import (

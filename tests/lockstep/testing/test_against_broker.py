@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from lockstep.client import Client
+from lockstep.kafka_client.client import Client
 from lockstep.testing import RunningBroker
 from lockstep.testing.memory_log import MemoryLog
 from lockstep.transactions.log import AppendRefused, Log, PartitionBatch, ReadLocks

@@ -12,7 +12,7 @@ from kafka import KafkaProducer
 
 import lockstep.testing
 from lockstep.broker.settings.properties import ConfigError
-from lockstep.client import LATEST, Client
+from lockstep.kafka_client.client import LATEST, Client
 
 
 async def produce(bootstrap: str, topic: str, value: bytes) -> int:

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import pytest
 
-from lockstep.connection import ClientError
+from lockstep.kafka_client.connection import ClientError
 from lockstep.testing.memory_log import Fault, MemoryConnection, MemoryLog
 from lockstep.transactions.log import (
     AppendAttempt,

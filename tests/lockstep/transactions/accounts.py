@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from uuid import uuid4
 
-from lockstep.client import Client
+from lockstep.kafka_client.client import Client
 from lockstep.transactions import Application, Committed, Draft, Refusal, Transaction
 
 LOCKED = {"lockstep.locks": "true", "lockstep.group": "1"}

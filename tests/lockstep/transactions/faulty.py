@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 
-from lockstep.connection import BrokerConnection, ConnectionFailed
+from lockstep.kafka_client.connection import BrokerConnection, ConnectionFailed
 from lockstep.protocol.messages.produce import PartitionProduceResponse
 from lockstep.transactions.log import AppendUnknown
 from lockstep.transactions.remote import RemoteLog

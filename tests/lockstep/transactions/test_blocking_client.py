@@ -8,7 +8,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from lockstep.connection import ClientError
+from lockstep.kafka_client.connection import ClientError
 from lockstep.testing import RunningBroker
 from lockstep.transactions import Appended, BlockingTransactionClient, Draft, Transaction
 from tests.lockstep.transactions.accounts import Counters, Increment, locked_topic

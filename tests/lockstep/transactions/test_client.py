@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.client import Client
+from lockstep.kafka_client.client import Client
 from lockstep.protocol.ids import format_uuid
 from lockstep.protocol.records.record import BatchBuilder
 from lockstep.testing import RunningBroker

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from lockstep.client import Client
-from lockstep.connection import BrokerConnection, ClientError, TimedOut
+from lockstep.kafka_client.client import Client
+from lockstep.kafka_client.connection import BrokerConnection, ClientError, TimedOut
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.delete_records import (
     DeleteRecordsPartition,

@@ -11,6 +11,7 @@ import pytest
 
 import lockstep.testing
 from compat_tests.relay import Relay
+from lockstep.kafka_client.blocking_connection import BlockingConnection
 from lockstep.protocol.cluster_view import TRANSACTION
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.list_offsets import (
@@ -24,7 +25,6 @@ from lockstep.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFe
 from lockstep.protocol.records.record import BatchBuilder
 from spark_connector.connection import BrokerError, ClientError, ClusterClient, ConnectionFailed
 from spark_connector.connection import cluster as module
-from spark_connector.connection.wire import BlockingConnection
 from tests.spark_connector.conftest import NewTopic, produce
 from tests.support.cases import each_case
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.client import Client
-from lockstep.connection import ClientError
 from lockstep.demo.bank import books
 from lockstep.demo.bank.books import BankError, audit_books, make_topic, open_books
 from lockstep.demo.bank.ledger import EntryKind, Ledger, LedgerEntry
 from lockstep.demo.bank.operations import BankTransfer
+from lockstep.kafka_client.client import Client
+from lockstep.kafka_client.connection import ClientError
 from lockstep.testing import RunningBroker
 from lockstep.testing.memory_log import MemoryConnection, MemoryLog
 from tests.lockstep.demo.bank.banks import Forged, audit, branch

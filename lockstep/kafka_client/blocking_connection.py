@@ -1,24 +1,27 @@
 """One TCP connection to a broker, blocking: it sends requests and keeps responses until they are taken.
 
-Owns: the socket and the pending responses; the messages are `lockstep.protocol.client_protocol`'s. Requests
+Owns: the socket; the protocol and the pending requests are `lockstep.protocol.client_protocol`'s. Requests
 may be sent before the responses of earlier ones have come (`start`), so that a task decodes one Fetch while
 the broker reads the next.
 
 Invariants: a request that timed out leaves the connection closed, because its outcome is unknown; a closed
 connection fails all pending responses.
 
-Does not: know topics or leaders (`cluster`), reconnect, authenticate. One thread at a time may use it.
+Does not: know topics or leaders, reconnect, authenticate. One thread at a time may use it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import time
-from typing import Final, Generic, TypeVar
+from collections.abc import Iterator
+from typing import Any, Final, Generic, TypeVar
 
 from lockstep.protocol.client_errors import ClientError, ConnectionFailed, TimedOut, describe_socket_error
 from lockstep.protocol.client_protocol import NEWEST_API_VERSIONS, Peer
 from lockstep.protocol.fields import Struct
+from lockstep.protocol.messages.api_versions import ApiVersionsResponse
 from lockstep.protocol.primitives import Buffer
 
 T = TypeVar("T", bound=Struct)
@@ -34,33 +37,31 @@ _MAX_COPIED_BYTES: Final = 64 * 1024
 class ResponseFuture(Generic[T]):
     """A request that was sent; `result` is its response."""
 
-    __slots__ = ("_connection", "_correlation_id", "_response_type", "_version")
+    __slots__ = ("_connection", "_response_type", "frame", "version")
 
-    def __init__(
-        self, connection: BlockingConnection, response_type: type[T], version: int, correlation_id: int
-    ) -> None:
-        self._connection = connection
+    def __init__(self, connection: BlockingConnection, response_type: type[T], version: int) -> None:
+        self._connection: BlockingConnection | None = connection
         self._response_type = response_type
-        self._version = version
-        self._correlation_id = correlation_id
+        self.version = version
+        self.frame: memoryview | None = None
+        """The response, once the connection has received it."""
 
     def result(self, timeout_s: float | None = None) -> T:
         """Waits for the response; the caller may keep its record data. Raises as
         `BlockingConnection.call`."""
-        frame = self._connection._frame_of(self._correlation_id, timeout_s)
-        return self._connection._decode(self._response_type, self._version, frame)
+        connection, self._connection = self._connection, None
+        if connection is None:
+            raise ClientError("the answer was taken already")
+        return connection._decode(self._response_type, self.version, connection._frame_of(self, timeout_s))
 
 
-class BlockingConnection(Peer):
+class BlockingConnection(Peer[ResponseFuture[Any]]):
     """A connection that is ready for requests, made by `open` or by a `ClusterClient`."""
 
     def __init__(self, host: str, port: int, client_id: str, timeout_s: float) -> None:
         super().__init__(host, port, client_id, CLIENT_SOFTWARE)
         self.timeout_s = timeout_s
         self._socket: socket.socket | None = None
-        self._failure: ClientError | None = None
-        self._in_flight: set[int] = set()
-        self._received: dict[int, memoryview] = {}
 
     @classmethod
     def open(
@@ -88,7 +89,7 @@ class BlockingConnection(Peer):
 
     @property
     def is_open(self) -> bool:
-        return self._socket is not None and self._failure is None
+        return self._socket is not None and self._protocol.failure is None
 
     def call(
         self, request: Struct, response: type[T], *, timeout_s: float | None = None, newest: int | None = None
@@ -102,8 +103,9 @@ class BlockingConnection(Peer):
 
     def start(self, request: Struct, response: type[T], *, newest: int | None = None) -> ResponseFuture[T]:
         """Sends a request without waiting for its response. Raises as `call`."""
-        version = self.version_of(type(request), newest)
-        return ResponseFuture(self, response, version, self._write(request, version))
+        future = ResponseFuture(self, response, self.version_of(type(request), newest))
+        self._write(request, future)
+        return future
 
     def close(self) -> None:
         self._fail(ConnectionFailed(f"the connection to {self} is closed"))
@@ -112,70 +114,55 @@ class BlockingConnection(Peer):
         """ApiVersions, and again in the broker's version where ours is too new for it (KIP-511)."""
         version: int | None = NEWEST_API_VERSIONS
         while version is not None:
-            frame = self._frame_of(self._write(self._protocol.api_versions_request(), version), None)
-            version = self._protocol.accept_versions(version, frame)
+            future = ResponseFuture(self, ApiVersionsResponse, version)
+            self._write(self._protocol.api_versions_request(), future)
+            version = self._protocol.accept_versions(version, self._frame_of(future, None))
 
-    def _write(self, request: Struct, version: int) -> int:
+    def _write(self, request: Struct, future: ResponseFuture[Any]) -> None:
         wire = self._open_socket()
-        if len(self._in_flight) >= MAX_IN_FLIGHT:
+        if len(self._protocol.pending) >= MAX_IN_FLIGHT:
             raise ClientError(f"{MAX_IN_FLIGHT} requests to {self} wait for their answers already")
-        correlation_id, parts = self._protocol.encode_request(request, version)
-        self._send(wire, parts)
-        self._in_flight.add(correlation_id)
-        return correlation_id
+        self._send(wire, self._protocol.encode_request(request, future.version, future))
 
     def _send(self, wire: socket.socket, parts: list[Buffer]) -> None:
-        try:
+        with self._closed_on_failure(f"took nothing for {self.timeout_s:g} s"):
             wire.settimeout(self.timeout_s)
             for part in [b"".join(parts)] if sum(map(len, parts)) <= _MAX_COPIED_BYTES else parts:
                 wire.sendall(part)
-        except TimeoutError:
-            late = TimedOut(f"{self} took nothing for {self.timeout_s:g} s")
-            self._fail(late)
-            raise late from None
-        except OSError as error:
-            broken = ConnectionFailed(f"the connection to {self} broke: {describe_socket_error(error)}")
-            self._fail(broken)
-            raise broken from None
 
-    def _frame_of(self, correlation_id: int, timeout_s: float | None) -> memoryview:
+    def _frame_of(self, future: ResponseFuture[Any], timeout_s: float | None) -> memoryview:
         allowed_s = self.timeout_s if timeout_s is None else timeout_s
         deadline = time.monotonic() + allowed_s
-        while correlation_id not in self._received:
+        while future.frame is None:
             wire = self._open_socket()
-            if correlation_id not in self._in_flight:
-                raise ClientError(f"the answer of {self} was taken already")
-            try:
+            with self._closed_on_failure(f"did not answer in {allowed_s:g} s"):
                 wire.settimeout(max(deadline - time.monotonic(), 0.001))
                 count = wire.recv_into(self._protocol.get_buffer())
-            except TimeoutError:
-                late = TimedOut(f"{self} did not answer in {allowed_s:g} s")
-                self._fail(late)
-                raise late from None
-            except OSError as error:
-                broken = ConnectionFailed(f"the connection to {self} broke: {describe_socket_error(error)}")
-                self._fail(broken)
-                raise broken from None
-            self._take(count)
-        return self._received.pop(correlation_id)
+                if not count:
+                    raise ConnectionFailed(f"{self} closed the connection")
+                for received, frame in self._protocol.receive(count):
+                    received.frame = frame
+        return future.frame
 
-    def _take(self, count: int) -> None:
-        """Stores the responses that `count` more bytes completed."""
+    @contextlib.contextmanager
+    def _closed_on_failure(self, when_late: str) -> Iterator[None]:
+        """Turns errors of the socket into ours, and closes the connection after any."""
         try:
-            if not count:
-                raise ConnectionFailed(f"{self} closed the connection")
-            for correlation_id, frame in self._protocol.receive(count):
-                if correlation_id not in self._in_flight:
-                    raise ClientError(f"{self} does not speak Kafka's protocol: an answer to nothing")
-                self._in_flight.remove(correlation_id)
-                self._received[correlation_id] = frame
+            try:
+                yield
+            except TimeoutError:
+                raise TimedOut(f"{self} {when_late}") from None
+            except OSError as error:
+                raise ConnectionFailed(
+                    f"the connection to {self} broke: {describe_socket_error(error)}"
+                ) from None
         except ClientError as error:
             self._fail(error)
             raise
 
     def _open_socket(self) -> socket.socket:
-        if self._failure is not None:
-            raise self._failure
+        if self._protocol.failure is not None:
+            raise self._protocol.failure
         if self._socket is None:
             raise ConnectionFailed(f"no connection to {self}")
         return self._socket
@@ -189,9 +176,6 @@ class BlockingConnection(Peer):
 
     def _fail(self, error: ClientError) -> None:
         """Close; the first reason counts."""
-        if self._failure is None:
-            self._failure = error
+        self._protocol.fail(error)
         if self._socket is not None:
             self._socket.close()
-        self._received.clear()
-        self._in_flight.clear()

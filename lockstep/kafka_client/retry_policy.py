@@ -13,7 +13,7 @@ from lockstep.protocol.cluster_view import RetrySchedule
 
 
 class SuspectsBrokers(Protocol):
-    """A client that can replace the broker from which it gets metadata; `lockstep.client.Client` is one."""
+    """A client that can replace the broker from which it gets metadata; `client.Client` is one."""
 
     def suspect(self, silent_s: float) -> None: ...
 

@@ -10,14 +10,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Container, Coroutine, Mapping
 from typing import Final, Self, TypeVar
 
-from lockstep.bootstrap import call_timeout_s, first_to_answer
-from lockstep.connection import BrokerConnection, BrokerError, ConnectionFailed
+from lockstep.kafka_client.bootstrap import call_timeout_s, first_to_answer
+from lockstep.kafka_client.connection import BrokerConnection, BrokerError, ConnectionFailed
+from lockstep.kafka_client.retry_policy import RetryPolicy
 from lockstep.protocol.cluster_view import GROUP, ClusterView, TopicMetadata, coordinator_request
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.fields import Struct
 from lockstep.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from lockstep.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
-from lockstep.retry_policy import RetryPolicy
 
 T = TypeVar("T")
 Response = TypeVar("Response", bound=Struct)

@@ -13,9 +13,9 @@ import struct
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
-from lockstep.client import Client
-from lockstep.connection import BrokerError
-from lockstep.groups import CONSUMER, TopicPartition, commit_offsets, owned_partitions
+from lockstep.kafka_client.client import Client
+from lockstep.kafka_client.connection import BrokerError
+from lockstep.kafka_client.groups import CONSUMER, TopicPartition, commit_offsets, owned_partitions
 from lockstep.protocol.cluster_view import LEADERSHIP_ERRORS
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse

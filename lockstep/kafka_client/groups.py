@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from lockstep.client import LATEST, Client
-from lockstep.cluster_connections import NO_LEADER
-from lockstep.connection import BrokerError, only
+from lockstep.kafka_client.client import LATEST, Client
+from lockstep.kafka_client.cluster_connections import NO_LEADER
+from lockstep.kafka_client.connection import BrokerError, only
 from lockstep.protocol.cluster_view import LEADERSHIP_ERRORS
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse

@@ -13,8 +13,8 @@ import json
 from collections.abc import Callable
 from typing import Any, Final
 
-from lockstep.client import Client
-from lockstep.connection import BrokerError, ClientError, ConnectionFailed, TimedOut
+from lockstep.kafka_client.client import Client
+from lockstep.kafka_client.connection import BrokerError, ClientError, ConnectionFailed, TimedOut
 from lockstep.protocol.cluster_messages import LockstepClusterRequest, LockstepClusterResponse
 from lockstep.protocol.errors import ErrorCode
 

@@ -1,12 +1,12 @@
 """One TCP connection to a broker, for asyncio: requests out, responses to their callers.
 
-Owns: the socket, and the waiting callers; the protocol is `lockstep.protocol.client_protocol`. Requests may
-be sent without waiting for the responses of earlier ones.
+Owns: the socket; the protocol and the pending requests are `lockstep.protocol.client_protocol`'s. Requests
+may be sent without waiting for the responses of earlier ones.
 
 Invariants: a request whose response did not come in time leaves the connection closed, because nobody knows
 any more what the broker did with it; a closed connection fails everything that waits on it.
 
-Does not: know topics or leaders (`lockstep.client`), reconnect, authenticate.
+Does not: know topics or leaders (`client`), reconnect, authenticate.
 """
 
 from __future__ import annotations
@@ -55,7 +55,10 @@ def _format_seconds(timeout_s: float) -> str:
     return f"{timeout_s:.2g}" if timeout_s < 99.5 else f"{timeout_s:.0f}"
 
 
-class BrokerConnection(Peer):
+Response = asyncio.Future[memoryview]
+
+
+class BrokerConnection(Peer[Response]):
     """A connection that is ready for requests. Make it with `BrokerConnection.open`."""
 
     def __init__(self, host: str, port: int, client_id: str, timeout_s: float) -> None:
@@ -103,7 +106,7 @@ class BrokerConnection(Peer):
 
     @property
     def is_open(self) -> bool:
-        return self._wire is not None and self._wire.failure is None
+        return self._wire is not None and self._protocol.failure is None
 
     async def call(
         self,
@@ -124,7 +127,7 @@ class BrokerConnection(Peer):
 
     def send(self, request: Struct) -> None:
         """Send a request that has no response (Produce with acks=0). Raises as `call`."""
-        self._write(request, self.version_of(type(request)))
+        self._write(request, self.version_of(type(request)), None)
 
     async def drain(self) -> None:
         """Wait until what was sent has left. Raises ConnectionFailed, TimedOut: nothing of it is taken."""
@@ -142,9 +145,8 @@ class BrokerConnection(Peer):
             version = self._protocol.accept_versions(version, frame)
 
     async def _exchange(self, request: Struct, version: int, timeout_s: float) -> memoryview:
-        correlation_id = self._write(request, version)
-        wire = self._open_wire()
-        future = wire.expect(correlation_id)
+        future: Response = asyncio.get_running_loop().create_future()
+        wire = self._write(request, version, future)
         try:
             async with asyncio.timeout(timeout_s):
                 return await future
@@ -153,17 +155,17 @@ class BrokerConnection(Peer):
             wire.fail(late)
             raise late from None
 
-    def _write(self, request: Struct, version: int) -> int:
+    def _write(self, request: Struct, version: int, future: Response | None) -> _Wire:
         wire = self._open_wire()
-        correlation_id, parts = self._protocol.encode_request(request, version)
+        parts = self._protocol.encode_request(request, version, future)
         wire.transport.write(b"".join(parts))  # writelines pauses nobody in some releases (CVE-2024-12254)
-        return correlation_id
+        return wire
 
     def _open_wire(self) -> _Wire:
+        if self._protocol.failure is not None:
+            raise self._protocol.failure
         if self._wire is None:
             raise ConnectionFailed(f"no connection to {self}")
-        if self._wire.failure is not None:
-            raise self._wire.failure
         return self._wire
 
     def _decode(self, answer: type[T], version: int, frame: memoryview) -> T:
@@ -177,35 +179,27 @@ class BrokerConnection(Peer):
 class _Wire(asyncio.BufferedProtocol):
     """The socket's side: hands responses to their callers."""
 
-    def __init__(self, peer: str, protocol: ClientProtocol) -> None:
+    def __init__(self, peer: str, protocol: ClientProtocol[Response]) -> None:
         self.transport: asyncio.WriteTransport
-        self.failure: ClientError | None = None
         self._peer = peer
         self._protocol = protocol
-        self._waiting: dict[int, asyncio.Future[memoryview]] = {}
         self._paused: asyncio.Future[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.WriteTransport, transport)  # uvloop's derive from nothing of asyncio's
         self.transport.set_write_buffer_limits(high=0)  # paused is then: something is left to be sent
 
-    def expect(self, correlation_id: int) -> asyncio.Future[memoryview]:
-        future = asyncio.get_running_loop().create_future()
-        self._waiting[correlation_id] = future
-        return future
-
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._protocol.get_buffer(sizehint)
 
     def buffer_updated(self, nbytes: int) -> None:
         try:
-            answers = self._protocol.receive(nbytes)
+            responses = self._protocol.receive(nbytes)
         except ClientError as error:
             self.fail(error)
             return
-        for correlation_id, frame in answers:
-            future = self._waiting.pop(correlation_id, None)
-            if future is not None and not future.done():
+        for future, frame in responses:
+            if not future.done():
                 future.set_result(frame)
 
     def eof_received(self) -> bool:
@@ -231,16 +225,13 @@ class _Wire(asyncio.BufferedProtocol):
                     await asyncio.shield(self._paused)
             except TimeoutError:
                 self.fail(TimedOut(f"{self._peer} has taken nothing for {timeout_s:g} s"))
-        if self.failure is not None:
-            raise self.failure
+        if self._protocol.failure is not None:
+            raise self._protocol.failure
 
     def fail(self, error: ClientError) -> None:
         """Close, and fail all waiting callers; the first reason counts."""
-        if self.failure is None:
-            self.failure = error
-            self.transport.close()
-        waiting, self._waiting = self._waiting, {}
-        for future in waiting.values():
+        self.transport.close()
+        for future in self._protocol.fail(error):
             if not future.done():
-                future.set_exception(self.failure)
+                future.set_exception(self._protocol.failure or error)
         self.resume_writing()

@@ -15,8 +15,8 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
-from lockstep.cluster_connections import NO_LEADER, ClusterConnections, no_leader
-from lockstep.connection import BrokerConnection, BrokerError, ConnectionFailed, only
+from lockstep.kafka_client.cluster_connections import NO_LEADER, ClusterConnections, no_leader
+from lockstep.kafka_client.connection import BrokerConnection, BrokerError, ConnectionFailed, only
 from lockstep.protocol.cluster_view import LEADERSHIP_ERRORS, NEW_TOPIC_ERRORS, topics_of
 from lockstep.protocol.cluster_view import PartitionMetadata as PartitionMetadata
 from lockstep.protocol.cluster_view import TopicMetadata as TopicMetadata

@@ -100,10 +100,7 @@ def test_answers_are_matched_in_any_order_of_asking(running: RunningBroker) -> N
         none = connection.start(MetadataRequest(topics=[]), MetadataResponse)
         assert none.result().topics == []
         assert fetched.result().error_code == 0
-        assert (
-            every.result().brokers
-            == none._connection.call(MetadataRequest(topics=[]), MetadataResponse).brokers
-        )
+        assert every.result().brokers == metadata_of(connection).brokers
         with pytest.raises(ClientError, match="taken already"):
             every.result()
     finally:

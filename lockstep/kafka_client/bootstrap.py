@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
-from lockstep.connection import BrokerConnection, ClientError, ConnectionFailed, TimedOut
+from lockstep.kafka_client.connection import BrokerConnection, ClientError, ConnectionFailed, TimedOut
 
 TURN_S: Final = 3.0
 """A broker that lives answers within that, even on a busy machine. The last one gets all that is left."""

@@ -11,11 +11,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
-from lockstep.client import LATEST, Client, FetchedPartition, TopicMetadata
-from lockstep.connection import BrokerConnection, BrokerError, ClientError, ConnectionFailed
+from lockstep.kafka_client.client import LATEST, Client, FetchedPartition, TopicMetadata
+from lockstep.kafka_client.connection import BrokerConnection, BrokerError, ClientError, ConnectionFailed
+from lockstep.kafka_client.retry_policy import RetryPolicy
 from lockstep.protocol.cluster_view import RETRIABLE_ERRORS
 from lockstep.protocol.errors import ErrorCode
-from lockstep.retry_policy import RetryPolicy
 
 T = TypeVar("T")
 
