@@ -162,7 +162,7 @@ class LogGroup:
             send: hands a message to the transport, which may lose it: (member id, message).
             draw: draw(n) is a random number below n, for election timeouts.
         Raises:
-            CorruptLog, NewerFormat, StorageFull: as DataLog.open.
+            CorruptLog, NewerFormat, StorageFull, WriteFailed: as DataLog.open.
         """
         state = StateMachines(commit_machines or {}, tail_machines or {})
         member = await open_member(directory, options, state, clock_ms, monotonic, random_below, fs)
@@ -341,7 +341,7 @@ class LogGroup:
         when a later `when_committed` fires. `reserved` appends may use the space kept for the group's own.
 
         Raises:
-            NotLeader, BatchTooLarge, StorageFull, Backlogged: nothing was appended.
+            NotLeader, BatchTooLarge, StorageFull, WriteFailed, Backlogged: nothing was appended.
         """
         self._admit(len(batch), header.record_count, 1, reserved)
         return self._open.add(partition, batch, header, self.raft.term + partition.epoch_base)
@@ -372,6 +372,8 @@ class LogGroup:
             raise NotLeader(f"group {self.group_id} is not led here")
         pending = self._open.make_room(size, record_count, batches)
         if not self.log.room_for(pending, reserved=reserved):
+            if self.log.write_error and not self.log.disk_full:
+                raise WriteFailed(f"log group {self.group_id}: {self.log.write_error}")
             raise StorageFull(f"log group {self.group_id} has no room for {size} bytes")
         pending += self._replica.applier.in_flight_bytes
         if pending > self._options.max_uncommitted_bytes:

@@ -43,6 +43,7 @@ from lockstep.storage.types import (
     HardState,
     StorageError,
     StorageFull,
+    WriteFailed,
 )
 
 log_of_peers = logging.getLogger(__name__)
@@ -342,7 +343,7 @@ class Replica:
                 break
             try:
                 work[0].run()
-            except StorageFull:
+            except (StorageFull, WriteFailed):
                 self._wait_for_room()
                 break
             if work:  # a switch clears it
@@ -351,7 +352,7 @@ class Replica:
         return worked
 
     def _wait_for_room(self) -> None:
-        """Retries the work of a full disk later: nothing is acknowledged, reads continue.
+        """Retries later what found no room, or could not be written: nothing is acknowledged, reads continue.
 
         A leader that cannot even write its no-op resigns; `_tick` stands for no election meanwhile.
         """

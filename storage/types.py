@@ -213,7 +213,7 @@ class Backlogged(StorageError):
 
 
 class WriteFailed(StorageError):
-    """A file beside the log could not be written, and the disk is not full; the log is as it was."""
+    """A file of the log could not be written, and the disk is not full; the log is as it was."""
 
 
 class FlushFailed(StorageError):

@@ -94,9 +94,15 @@ class ClusterStatus:
             for group_id, placed in sorted(placement.items())
         ]
         known = {here, *image.nodes, *(node for placed in placement.values() for node in placed)}
-        metadata, disks_full, builds = reports.get(METADATA_GROUP), nodes.disks_full(), nodes.builds()
+        metadata, builds = reports.get(METADATA_GROUP), nodes.builds()
+        disks_full, failed_writes = nodes.disks_full(), nodes.failed_writes()
         node_documents = [
-            {**self._node(client, each, metadata, disks_full.get(each)), "build": builds.get(each)}
+            {
+                **self._node(client, each, metadata),
+                "disk_full": disks_full.get(each) if nodes.is_alive(each) else None,
+                "write_failed": failed_writes.get(each) if nodes.is_alive(each) else None,
+                "build": builds.get(each),
+            }
             for each in sorted(known)
         ]
         in_order = bool(groups) and all(map(_is_healthy, groups))
@@ -105,7 +111,7 @@ class ClusterStatus:
             "answered_by": here,
             "controller": nodes.live_leader_of(METADATA_GROUP),
             "healthy": in_order
-            and not any(each["disk_full"] for each in node_documents)
+            and not any(each["disk_full"] or each["write_failed"] for each in node_documents)
             and all(each["given_up"] for each in damage),
             "waits_for_majority": self._missing_majority(),
             "nodes": node_documents,
@@ -125,9 +131,7 @@ class ClusterStatus:
             "unreached": [{"node": each, "why": why} for each, why in reach.unreached.items()],
         }
 
-    def _node(
-        self, client: ClientContext, node_id: int, metadata: Document | None, disk_full: bool | None
-    ) -> Document:
+    def _node(self, client: ClientContext, node_id: int, metadata: Document | None) -> Document:
         nodes = self._nodes
         entry, alive = nodes.entry_of(node_id), nodes.is_alive(node_id)
         if node_id == nodes.node_id and nodes.is_removed:
@@ -142,7 +146,6 @@ class ClusterStatus:
         return {
             "node": node_id,
             "alive": alive,
-            "disk_full": disk_full if alive else None,
             "registered": entry is not None or not self._cluster.image.nodes,
             "listeners": listeners,
             "peer": None if entry is None else _at(*entry.peer),

@@ -55,7 +55,7 @@ from lockstep.protocol.plural import pluralize
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.partition import PartitionLog
 from lockstep.storage.rate_limited_log import RateLimitedLog
-from lockstep.storage.types import NotLeader, StorageError, StorageFull
+from lockstep.storage.types import NotLeader, StorageError, StorageFull, WriteFailed
 
 log = logging.getLogger("lockstep.topics")
 
@@ -306,6 +306,11 @@ class Topics:
                 raise RequestError(
                     ErrorCode.KAFKA_STORAGE_ERROR, "The disk is full: no topic can be created now."
                 )
+            if group.log.write_error:
+                raise RequestError(
+                    ErrorCode.KAFKA_STORAGE_ERROR,
+                    f"The log cannot be written: no topic can be created now: {group.log.write_error}",
+                )
 
     def _on_created(self, plan: TopicPlan, done: asyncio.Task[Topic]) -> None:
         del self._creating[plan.name]
@@ -543,6 +548,8 @@ class Topics:
 def _request_error(error: StorageError) -> RequestError:
     if isinstance(error, StorageFull):
         return RequestError(ErrorCode.KAFKA_STORAGE_ERROR, f"The disk is full: {error}")
+    if isinstance(error, WriteFailed):
+        return RequestError(ErrorCode.KAFKA_STORAGE_ERROR, f"The log cannot be written: {error}")
     if isinstance(error, NotLeader):
         return RequestError(ErrorCode.NOT_CONTROLLER, str(error))
     return RequestError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error))

@@ -1,16 +1,16 @@
-"""Logs full disks and frees dead segments on them.
+"""Logs full disks and failing writes, and frees dead segments on full disks.
 
 Owns: a check of every log group of this node once a second. Invariants: each time that a group's writes fail
 is logged as an error once and as information when writes succeed again, also where both fall between two
-checks. A group that is closed leaves without the second line; opened again, it starts anew. An error in one
-check does not end the checks.
+checks. A group that is closed leaves without the second line; opened again, it starts anew. A write that
+failed though the disk is not full has lines of its own, with the error, and is tried again with each check.
+An error in one check does not end the checks.
 Does not: reject what finds no room (`storage/` does), or free what holds live records (`compaction.py` does).
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -43,8 +43,11 @@ class FullDisks:
         self._enforce_retention = enforce_retention
         self._failures: dict[LogGroup, int] = {}
         """Failed writes of each group at the last look."""
-        self._full: dict[LogGroup, None] = {}
-        """Groups whose failed writes were logged and whose recovery was not."""
+        self._full: dict[LogGroup, set[str]] = {}
+        """Groups whose failed writes were logged and whose recovery was not; and the problems that were
+        logged about freeing."""
+        self._failing: dict[LogGroup, None] = {}
+        """The same for writes that failed while the disk is not full."""
         self._next_retention = 0.0
 
     async def run(self) -> None:
@@ -61,7 +64,8 @@ class FullDisks:
         groups = self._groups()
         local = set(groups.values())
         self._failures = {each: count for each, count in self._failures.items() if each in local}
-        self._full = {each: None for each in self._full if each in local}
+        self._full = {each: texts for each, texts in self._full.items() if each in local}
+        self._failing = {each: None for each in self._failing if each in local}
         snapshot_needs_space = any(group.installer.is_out_of_space for group in groups.values())
         for group_id, group in list(groups.items()):
             group.log.yield_room(snapshot_needs_space)
@@ -70,7 +74,7 @@ class FullDisks:
             self._failures[group] = failures
             if group.log.disk_full or failed_since:
                 if group not in self._full:
-                    self._full[group] = None
+                    self._full[group] = set()
                     log.error(
                         "log group %d: the disk is full; the node rejects produce requests, reads continue",
                         group_id,
@@ -80,14 +84,45 @@ class FullDisks:
             elif group in self._full:
                 del self._full[group]
                 log.info("log group %d: the disk has space again", group_id)
+            self._check_writes(group_id, group)
+
+    def _check_writes(self, group_id: int, group: LogGroup) -> None:
+        error = group.log.write_error
+        if not error:
+            if group in self._failing:
+                del self._failing[group]
+                log.info("log group %d: the files of the log are written again", group_id)
+            return
+        if group not in self._failing:
+            self._failing[group] = None
+            log.error(
+                "log group %d: a file of the log cannot be written, though the disk is not full: %s; produce "
+                "requests are rejected where they need it, reads continue; retried every %d s",
+                group_id,
+                error,
+                CHECK_SECONDS,
+            )
+        group.log.retry_space()
 
     async def _free(self, group: LogGroup) -> None:
         if time.monotonic() >= self._next_retention:  # retention may have been shortened to make room
             self._next_retention = time.monotonic() + RETENTION_SECONDS
-            with contextlib.suppress(StorageError, OSError):
+            try:
                 await self._enforce_retention()
-        with contextlib.suppress(StorageError, OSError):
+            except (StorageError, OSError) as error:
+                self._log_problem(group, f"retention is delayed: {error}")
+        try:
             freed = await free_on_full_disk(group)
+        except (StorageError, OSError) as error:
+            self._log_problem(group, f"no log file can be freed: {error}")
+        else:
             if freed:
                 log.info("log group %d: %s freed", group.group_id, pluralize(freed, "log file"))
         group.log.retry_space()
+
+    def _log_problem(self, group: LogGroup, text: str) -> None:
+        """Logs it once until the disk has space again, however many checks end with it."""
+        logged = self._full.setdefault(group, set())
+        if text not in logged:
+            logged.add(text)
+            log.warning("log group %d: %s", group.group_id, text)

@@ -30,7 +30,8 @@ class DesiredMembers:
     alive: Set[int] = frozenset()
     """Nodes with a recent status."""
     disks_full: Mapping[int, bool] = field(default_factory=dict)
-    """Whether each node's disk is full, the leader's own included; absent: it has reported none."""
+    """Whether each node's disk is full or cannot be written, the leader's own included; absent: it has
+    reported none."""
 
 
 @dataclass(frozen=True, slots=True)

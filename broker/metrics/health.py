@@ -31,6 +31,8 @@ def _unhealthy_reason(
             return f"log group {group_id} has failed: {group.failed}"
         if group.log.disk_full:
             return f"log group {group_id}: the disk is full: {group.log.disk_error}"
+        if group.log.write_error:
+            return f"log group {group_id}: the log cannot be written: {group.log.write_error}"
         if nodes.live_leader_of(group_id) < 0:
             return f"log group {group_id}: no leader is known"
         for each in group_damage(cluster, group_id, group):

@@ -249,7 +249,7 @@ class ClusterNode:
         if group_id == METADATA_GROUP:
             learners = tuple(each for each in sorted(image.nodes) if each not in nodes)
         return DesiredMembers(
-            nodes, learners, self._nodes.member_of(group_id), self._nodes.alive(), self._nodes.disks_full()
+            nodes, learners, self._nodes.member_of(group_id), self._nodes.alive(), self._nodes.unwritable()
         )
 
     # --- what others hear of this node ----------------------------------------------------------------------
@@ -271,6 +271,7 @@ class ClusterNode:
             self._nodes.disk_full,
             self._update_in_sync_replicas(),
             BUILD,
+            self._nodes.write_failed,
         )
 
     def _update_in_sync_replicas(self) -> dict[int, tuple[int, ...]]:

@@ -220,11 +220,14 @@ def _lock_file(path: Path) -> int:
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+    except BlockingIOError:
         holder = escape_unprintable(os.read(lock, 32).decode(errors="replace").strip())
         os.close(lock)
         by = f" (process {holder})" if holder else ""
         raise DirectoryInUse(f"another Lockstep{by} runs on {path.parent}") from None
+    except OSError as error:  # no directory in use: a file system without locks, for one
+        os.close(lock)
+        raise OSError(error.errno, f"cannot lock: {error.strerror}", str(path)) from error
     os.ftruncate(lock, 0)
     os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
     return lock

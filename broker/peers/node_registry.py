@@ -182,6 +182,28 @@ class NodeRegistry:
         }
         return {**reported, self.node_id: self.disk_full}
 
+    @property
+    def write_failed(self) -> bool:
+        """True where a file of one of its groups cannot be written though the disk of this node is not
+        full."""
+        return any(group.log.write_error for group in self.groups.values())
+
+    def failed_writes(self) -> dict[int, bool]:
+        """Node -> whether it cannot write its log though its disk is not full, of the nodes that report
+        it."""
+        reported = {
+            node: status.write_failed
+            for node, status in self.statuses.items()
+            if status.write_failed is not None
+        }
+        return {**reported, self.node_id: self.write_failed}
+
+    def unwritable(self) -> dict[int, bool]:
+        """Node -> whether its disk is full or cannot be written, of the nodes that report it: it should not
+        lead."""
+        failed = self.failed_writes()
+        return {node: full or failed.get(node, False) for node, full in self.disks_full().items()}
+
     # --- what runs ---------------------------------------------------------------------------------------
 
     def builds(self) -> dict[int, str]:

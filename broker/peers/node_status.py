@@ -37,6 +37,9 @@ class Status:
     """The out-of-sync nodes of each log group that it leads; older versions do not report them."""
     build: str | None = None
     """Its version and commit; older versions do not report them."""
+    write_failed: bool | None = None
+    """Whether it cannot write its log though its disk is not full; None where it does not report it, as older
+    versions."""
 
     def encode(self) -> bytes:
         """Returns it as JSON."""
@@ -54,6 +57,7 @@ class Status:
                 "full": self.disk_full,
                 "behind": {str(group): list(nodes) for group, nodes in self.out_of_sync.items()},
                 "build": self.build,
+                "write_failed": self.write_failed,
             },
             separators=(",", ":"),
         ).encode()
@@ -66,9 +70,9 @@ class Status:
             cluster_id = fields["cluster"]
             if cluster_id is not None and not isinstance(cluster_id, str):
                 raise TypeError("a cluster id that is no text")
-            full = fields.get("full")
-            if full is not None and not isinstance(full, bool):
-                raise TypeError("a disk that is neither full nor not")
+            full, write_failed = fields.get("full"), fields.get("write_failed")
+            if not all(each is None or isinstance(each, bool) for each in (full, write_failed)):
+                raise TypeError("the state of a disk is true, false or unknown")
             build = fields.get("build")
             if build is not None and not isinstance(build, str):
                 raise TypeError("a build that is no text")
@@ -88,6 +92,7 @@ class Status:
                     for group, nodes in fields.get("behind", {}).items()
                 },
                 None if build is None else build[:MAX_BUILD_LENGTH],
+                write_failed,
             )
         except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"not a status: {error!r}") from None

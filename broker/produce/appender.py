@@ -52,17 +52,18 @@ from lockstep.protocol.records.batch import (
 )
 from lockstep.protocol.records.batch_body import BatchBody
 from lockstep.storage.partition import PartitionLog
-from lockstep.storage.types import Backlogged, BatchTooLarge, Buffer, NotLeader, StorageFull
+from lockstep.storage.types import Backlogged, BatchTooLarge, Buffer, NotLeader, StorageFull, WriteFailed
 
 if TYPE_CHECKING:
     from lockstep.storage.log_group import LogGroup
 
 STARTS_AT_0_MIN_PRODUCE_VERSION: Final = 12
 """Producers of transaction version 2 speak this or later, and begin with sequence 0 (KIP-890)."""
-APPEND_ERRORS: Final = (StorageFull, BatchTooLarge, NotLeader, Backlogged)
+APPEND_ERRORS: Final = (StorageFull, WriteFailed, BatchTooLarge, NotLeader, Backlogged)
 """The errors with which a log group rejects an append."""
 _CODES: Final[dict[type[Exception], ErrorCode]] = {
     StorageFull: ErrorCode.KAFKA_STORAGE_ERROR,
+    WriteFailed: ErrorCode.KAFKA_STORAGE_ERROR,
     BatchTooLarge: ErrorCode.MESSAGE_TOO_LARGE,
     NotLeader: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     Backlogged: ErrorCode.REQUEST_TIMED_OUT,

@@ -29,8 +29,8 @@ _STATUS: Final = (
     "Nodes and log groups (each holds partitions of many topics; 0 holds topics and settings), with leaders "
     "and voters: `2(lacks 5)` is five group commits behind, `2(silent)` does not answer. What a "
     "group's leader does not confirm is unknown. "
-    "Exit status: 0 if every group has a leader, all its voters are in sync, no disk is full "
-    "and no record is damaged, 1 otherwise."
+    "Exit status: 0 if every group has a leader, all its voters are in sync, every log can "
+    "be written (no disk is full) and no record is damaged, 1 otherwise."
 )
 _ADD: Final = (
     "Place log groups on a node that runs and has registered (start it with --peers that list it and the "
@@ -190,16 +190,25 @@ def _show(found: dict[str, Any]) -> None:
         print("\nthe nodes run different builds:")
         for node, build in builds.items():
             print(f"  node {node} {build}")
-    full = [each["node"] for each in found["nodes"] if each.get("disk_full")]
-    if full:
-        print(f"\nno room left on the disk of node {_numbers(full)}: what it leads takes no writes")
+    cannot_write = _show_disks(found["nodes"])
     damage = found.get("damage", [])
     for each in damage:
         print(f"{_newline(each, damage)}node {each['node']}: {_damage(each)}")
     for each in found.get("damage_unknown", []):
         print(f"\nnode {each['node']} did not report the damage on its disk: {each['reason']}")
-    if not full and not found["healthy"] and all(each["given_up"] for each in damage):
+    if not cannot_write and not found["healthy"] and all(each["given_up"] for each in damage):
         print("\nnot every log group has a leader and all its voters in sync")
+
+
+def _show_disks(nodes: list[dict[str, Any]]) -> bool:
+    """Prints the nodes that cannot write; returns whether there are any."""
+    full = [each["node"] for each in nodes if each.get("disk_full")]
+    if full:
+        print(f"\nno room left on the disk of node {_numbers(full)}: what it leads takes no writes")
+    failing = [each["node"] for each in nodes if each.get("write_failed")]
+    if failing:
+        print(f"\nthe log of node {_numbers(failing)} cannot be written; the node's own log has the error")
+    return bool(full or failing)
 
 
 def _newline(each: dict[str, Any], damage: list[dict[str, Any]]) -> str:
@@ -220,7 +229,9 @@ def _damage(each: dict[str, Any]) -> str:
 def _alive(node: dict[str, Any]) -> str:
     if not node["alive"]:
         return "no"
-    return "disk full" if node.get("disk_full") else "yes"
+    if node.get("disk_full"):
+        return "disk full"
+    return "writes fail" if node.get("write_failed") else "yes"
 
 
 def _part(node: dict[str, Any], controller: int) -> str:

@@ -60,7 +60,8 @@ def _out_of_sync(found: Document) -> OutOfSync | None:
 
     None where the cluster is unhealthy for another reason, or the node of such a voter is dead.
     """
-    if any(each.get("disk_full") for each in found["nodes"]) or _is_damaged(found):
+    unwritable = any(each.get("disk_full") or each.get("write_failed") for each in found["nodes"])
+    if unwritable or _is_damaged(found):
         return None
     alive = {each["node"] for each in found["nodes"] if each["alive"]}
     out_of_sync: OutOfSync = set()

@@ -1,7 +1,8 @@
 """A log's work beside appending: ready segments, index files, checkpoints, freeing dead segments.
 
 All of it may run in a background thread (`start`) or inline (`turn`); nothing here is needed for an
-acknowledged append, and lack of space is a state (`disk_error`), not a failure. Order that crashes rely on:
+acknowledged append, and lack of space is a state (`disk_error`), not a failure; so is another error
+(`write_error`). Order that crashes rely on:
 a checkpoint is durable before anything below it is freed; a freed segment is named in the state file (as
 below the oldest) or by a freed file before its file gets another name.
 """
@@ -66,8 +67,8 @@ class BackgroundMaintenance:
         self._list_lock = threading.Lock()
         self._unindexed: list[Segment] = []
         self._dead: list[Segment] = []
-        self._error = ""
-        self._failures = 0
+        self._full_error = self._write_error = ""
+        self._full_failures = 0
         self.checkpoint_bytes = 0
         """Written to checkpoint files since open."""
         self._wake = threading.Event()
@@ -131,13 +132,19 @@ class BackgroundMaintenance:
 
     @property
     def disk_error(self) -> str:
-        """Why the last try to write something beside the log failed; empty when none did."""
-        return self.pool.full or self._error
+        """Why the last try to write something beside the log found no room; empty when it did."""
+        return (self.pool.failed if self.pool.is_full else "") or self._full_error
+
+    @property
+    def write_error(self) -> str:
+        """Why the last try to write something beside the log failed though the disk is not full; empty when
+        none did."""
+        return ("" if self.pool.is_full else self.pool.failed) or self._write_error
 
     @property
     def disk_failures(self) -> int:
-        """Such tries that failed since open."""
-        return self.pool.failures + self._failures
+        """Tries that found no room since open."""
+        return self.pool.full_failures + self._full_failures
 
     @property
     def is_stopped(self) -> bool:
@@ -204,18 +211,20 @@ class BackgroundMaintenance:
             while not self._stopping and self.pool.wants_more() and self.pool.prepare():
                 self._tidy()
             if not self.pool.wants_more():
-                self.pool.full = ""  # what failed was one more than is kept: who needs it may try again
+                self.pool.forget_failure()  # what failed was one more than is kept
 
     def _tidy(self) -> None:
         """Space first: an index file may wait for what is given back here, never the other way round."""
-        errors = []
+        errors: list[OSError] = []
         for step in (self._record_freed, self._drop_surplus, self._write_indexes):
             try:
                 step()
             except OSError as error:
-                errors.append(str(error))
-                self._failures += 1
-        self._error = errors[0] if errors else ""
+                errors.append(error)
+        full = [str(error) for error in errors if is_full(error)]
+        other = [str(error) for error in errors if not is_full(error)]
+        self._full_failures += len(full)
+        self._full_error, self._write_error = full[0] if full else "", other[0] if other else ""
 
     def _drop_surplus(self) -> None:
         if not self.pool.wants_more():
@@ -346,8 +355,8 @@ class BackgroundMaintenance:
                 write_checkpoint(self._fs, self._directory, self._group_id, checkpoint, place, name)
             except OSError as error:
                 if is_full(error):
-                    self._error = str(error)
-                    self._failures += 1
+                    self._full_error = str(error)
+                    self._full_failures += 1
                 raise write_error(f"checkpoint at index {checkpoint.index}", error) from error
             self.checkpoint_bytes += sum(map(len, checkpoint.sections.values()))
             kept = [c for c in self._checkpoints if c.name != name]

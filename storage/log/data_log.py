@@ -88,7 +88,7 @@ class DataLog(MaintainedLog):
             raise
 
     def _go_on(self, found: Recovered) -> None:
-        """Continues at the end of the log. StorageFull, FlushFailed."""
+        """Continues at the end of the log. StorageFull, WriteFailed, FlushFailed."""
         self._pool.adopt((found.segments[-1].sequence if found.segments else 0) + 1, found.ready)
         self._maintenance.adopt_leftover(found.leftover)
         if found.segments:
@@ -120,7 +120,7 @@ class DataLog(MaintainedLog):
         salvage_incarnation: int = 0,
     ) -> DataLog:
         """The log of a directory, made where there is none. CorruptLog for corruption, NewerFormat,
-        StorageFull where a new directory's first segment finds no room; OSError.
+        StorageFull, WriteFailed where a new directory's first segment cannot be written; OSError.
 
         `salvage` cuts the log at corruption above the newest checkpoint (`report.salvaged_from`) and makes a
         lost hard state anew with this incarnation (`report.salvaged_state`). Either way acknowledged frames
@@ -142,17 +142,23 @@ class DataLog(MaintainedLog):
 
     @property
     def disk_full(self) -> bool:
-        """The last try to prepare a segment, or to write beside the log, failed."""
+        """The last try to prepare a segment, or to write beside the log, found no room."""
         return bool(self._maintenance.disk_error)
 
     @property
     def disk_error(self) -> str:
-        """Why, in words; empty when nothing failed."""
+        """Why, in words; empty where there was room."""
         return self._maintenance.disk_error
 
     @property
+    def write_error(self) -> str:
+        """Why the last try to prepare a segment, or to write beside the log, failed for another reason than
+        a full disk or quota; empty when none did."""
+        return self._maintenance.write_error
+
+    @property
     def disk_failures(self) -> int:
-        """The number of such failures since open: also what was full between two looks is seen."""
+        """The number of tries that found no room since open: also what was full between two looks is seen."""
         return self._maintenance.disk_failures
 
     def retry_space(self) -> None:

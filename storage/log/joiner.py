@@ -131,9 +131,9 @@ class Joiner:
         """Files that these joins took."""
 
     def find_groups(self, damaged: Collection[int]) -> Iterator[list[Segment]]:
-        """The groups to join now; none while the disk is full, and none whose file finds no room beside what
-        the log's own writes need next. For any thread."""
-        if not self._may_join or self._maintenance.disk_error:
+        """The groups to join now; none while the disk is full or a write fails, and none whose file finds no
+        room beside what the log's own writes need next. For any thread."""
+        if not self._may_join or self._maintenance.disk_error or self._maintenance.write_error:
             return iter(())
         below = self._maintenance.freeable_below()
         sealed = [each for each in self._table.sealed() if each.sequence < below]

@@ -5,8 +5,9 @@ sequence: zeros, or what its former life left. So taking one changes no metadata
 none, unless it was made in a hurry (`Pace`). Invariant: ready sequences follow the last one in use without
 a gap, and their names are durable.
 
-Lack of space is a state here, not an exception: `full` has the reason why the last try failed. `prepare` may
-run in a background thread; `take` waits for it.
+Lack of space is a state here, not an exception: `failed` has the reason why the last try failed, and
+`is_full` whether the disk, or a quota, had no room. `prepare` may run in a background thread; `take` waits
+for it.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 
-from lockstep.storage.log.file_system import FileSystem, write_all
+from lockstep.storage.log.file_system import FileSystem, is_full, write_all
 from lockstep.storage.log.options import LogOptions
 from lockstep.storage.log.segment_files import segment_name
+from lockstep.storage.types import StorageFull, WriteFailed
 
 FILL_BYTES = 1 << 20
 CALM_FILL_BYTES = 64 << 10
@@ -69,10 +71,12 @@ class SegmentPool:
         self._ready: deque[ReadyFile] = deque()
         self._dead: deque[Path] = deque()
         self._next_sequence = 1
-        self.full = ""
+        self.failed = ""
         """Why the last try to prepare failed; empty when it did not."""
-        self.failures = 0
-        """Tries that failed since the start."""
+        self.is_full = False
+        """It failed for want of room."""
+        self.full_failures = 0
+        """Tries that failed for want of room since the start."""
         self.yielding = False
         """An installation, in this log or another, finds no room: one file ahead is enough, and none that is
         dead is kept."""
@@ -118,10 +122,10 @@ class SegmentPool:
     def more_than(self, count: int) -> bool:
         """Are more than `count` files ready, one being made now if need be? Takes one that another thread is
         filling as it is; gives up for nobody, as what follows is a write that finds no room. False at once
-        while `full`."""
+        while `failed`."""
         if len(self._ready) > count:
             return True
-        if self.full:
+        if self.failed:
             return False
         with self._at_full_speed():
             return len(self._ready) > count or self.prepare(Pace.HURRIED)
@@ -145,7 +149,7 @@ class SegmentPool:
         self._dead.append(path)
 
     def prepare(self, pace: Pace = Pace.CALM) -> bool:
-        """Make one more file ready, of a dead one where there is one. False, and `full` set, on failure;
+        """Make one more file ready, of a dead one where there is one. False, and `failed` set, on failure;
         False, too, where it was given up."""
         with self._lock:
             path = self._directory / segment_name(self._next_sequence)
@@ -158,19 +162,29 @@ class SegmentPool:
             except OSError as error:
                 self._note_failure(path, error)
                 return False
-            self.full = ""
+            self.forget_failure()
             self._ready.append(ReadyFile(self._next_sequence, path, self._segment_bytes))
             self._next_sequence += 1
             return True
 
     def _note_failure(self, path: Path, error: OSError) -> None:
-        self.full = f"{path.name}: {error}"
-        self.failures += 1
+        self.failed, self.is_full = f"{path.name}: {error}", is_full(error)
+        self.full_failures += self.is_full
+
+    def forget_failure(self) -> None:
+        """The next writer that needs a file may try again."""
+        self.failed, self.is_full = "", False
+
+    def no_segment(self) -> StorageFull | WriteFailed:
+        """Returns the exception to raise where no file is ready and none could be made."""
+        if self.failed and not self.is_full:
+            return WriteFailed(f"the next segment cannot be written: {self.failed}")
+        return StorageFull(f"no room for a segment: {self.failed}")
 
     def enlarge(self, place: int, least_bytes: int) -> bool:
         """Give the ready file at `place` at least this size, here and now: it is to take a frame of a member
-        whose segments are larger. False, and `full` set, on failure. A stop before it is in use costs no more
-        than the file: the next open makes it anew. Waits for nobody where the file is large enough."""
+        whose segments are larger. False, and `failed` set, on failure. A stop before it is in use costs no
+        more than the file: the next open makes it again. Waits for nobody where the file is large enough."""
         file = self._ready[place]
         if least_bytes <= file.size:
             return True

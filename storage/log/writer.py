@@ -7,7 +7,6 @@ readers in other threads look at is changed in an order they can bear: bytes fir
 
 from __future__ import annotations
 
-import errno
 import threading
 from collections.abc import Callable, Sequence
 
@@ -15,7 +14,7 @@ from crc32c import crc32c
 
 from lockstep.storage.log.background_maintenance import BackgroundMaintenance
 from lockstep.storage.log.batch_index import BatchIndex, SegmentSummary, forget_partition
-from lockstep.storage.log.file_system import PWRITEV_MAX_BUFFERS, FileSystem, write_all
+from lockstep.storage.log.file_system import PWRITEV_MAX_BUFFERS, FileSystem, is_full, write_all
 from lockstep.storage.log.format import (
     ENTRY_BYTES,
     FRAME_BYTES,
@@ -119,8 +118,8 @@ class LogWriter:
             ready = self._pool.ready_count
 
     def append(self, frames: Sequence[Frame]) -> None:
-        """Write the frames, not yet flushed. StorageFull before anything is written; FlushFailed;
-        ValueError for a frame that does not follow the log."""
+        """Write the frames, not yet flushed. StorageFull, WriteFailed before anything is written;
+        FlushFailed; ValueError for a frame that does not follow the log."""
         if self._failed:
             raise FlushFailed(self._failed)
         if not frames:
@@ -150,10 +149,10 @@ class LogWriter:
             offset += size
         while (ready := self._pool.ready_count) < len(limits):
             if not self._pool.more_than(ready):
-                raise StorageFull(f"no room for a segment: {self._pool.full}")
+                raise self._pool.no_segment()
         for place, limit in enumerate(limits):
             if not self._pool.enlarge(place, limit):
-                raise StorageFull(f"no room for a segment: {self._pool.full}")
+                raise self._pool.no_segment()
         if plan[0]:
             self._write(plan[0])
         for part in plan[1:]:
@@ -216,7 +215,7 @@ class LogWriter:
                     raise ValueError("a frame's payloads and directory disagree about their lengths")
                 write_all(self._fs, self._fd, [b"".join(buffers)[written:]], offset + written)
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            if is_full(error):
                 raise StorageFull(f"{self._active.path}: {error}") from error
             raise self._fail(f"{self._active.path}: write failed: {error}") from error
 
@@ -318,7 +317,7 @@ class LogWriter:
         disk needs what is left here. FlushFailed."""
         if self._failed:
             raise FlushFailed(self._failed)
-        if not self._frame_ends or self._pool.full or self._pool.yielding:
+        if not self._frame_ends or self._pool.failed or self._pool.yielding:
             return False
         if self._pool.wants_more():
             self._maintenance.wake()
@@ -353,7 +352,7 @@ class LogWriter:
     def _begin_segment(self, previous_end: int) -> None:
         ready = self._pool.take()
         if ready is None:
-            raise StorageFull(f"no room for a segment: {self._pool.full}")
+            raise self._pool.no_segment()
         header = SegmentHeader(
             self.group_id,
             self._generation,

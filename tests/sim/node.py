@@ -167,7 +167,7 @@ class Node:
         group = self.group
         if group is None:
             return
-        if group.log.disk_full:
+        if group.log.disk_full or group.log.write_error:
             group.log.retry_space()
         group.free_dead_segments()
         self.loop.run_in_executor(None, group.log.prepare_now).add_done_callback(self._kept)

@@ -14,7 +14,7 @@ from lockstep.storage.log_group import LogGroup
 from lockstep.storage.partition import PartitionLog
 from lockstep.storage.raft.membership import ConfigurationRejected
 from lockstep.storage.raft.messages import Append, AppendResponse, Message
-from lockstep.storage.types import Frame, NotLeader, StorageFull
+from lockstep.storage.types import Frame, NotLeader, StorageError, StorageFull, WriteFailed
 from tests.storage.cluster import Cluster, append
 from tests.storage.loop_time import loop_time
 
@@ -94,15 +94,16 @@ async def test_commands_go_no_further_in_another_leadership(
     await cluster.agreed()
 
 
+@pytest.mark.parametrize("error", [StorageFull("no room"), WriteFailed("Input/output error")])
 async def test_what_waits_for_room_is_not_handed_over(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, error: StorageError
 ) -> None:
     """It is in no log: the heir could not be brought up to date, and meanwhile nobody would serve reads."""
     leader = await cluster.leader()
     (partition,) = await leader.open_partitions([(TOPIC, 0)])
 
     def full(frames: Sequence[Frame]) -> None:
-        raise StorageFull("no room")
+        raise error
 
     with monkeypatch.context() as patched:
         patched.setattr(leader.log, "append", full)

@@ -327,6 +327,9 @@ async def test_limits_refuse_and_change_nothing(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(group.log, "room_for", only_the_reserve)
     with pytest.raises(StorageFull):
         append(group, partition, b"z")
+    monkeypatch.setattr(DataLog, "write_error", property(lambda log: "7.segment: Input/output error"))
+    with pytest.raises(WriteFailed, match=r"7\.segment: Input/output error"):
+        append(group, partition, b"z")
     assert partition.next_offset == 2
     await group.advance_log_starts({partition.local_id: 1})  # the group's own entries have a reserve
     assert values_of(group, partition, 1) == [b"z" * 500]

@@ -175,10 +175,10 @@ async def test_a_full_disk_keeps_its_last_file(tmp_path: Path) -> None:
     write(group, partition.local_id, range(10))
     await group.committed()
     pool = group.log._pool
-    pool.full = "no room"
+    pool.failed = "no room"
     active = group.log._active
     assert not await group.sealer.run(0.1) and group.log._active is active
-    pool.full = ""
+    pool.failed = ""
     real = group.log._maintenance.write_checkpoint
     group.log._maintenance.write_checkpoint = lambda *a: (_ for _ in ()).throw(StorageFull("none"))  # type: ignore[method-assign]
     with pytest.raises(StorageFull):

@@ -165,6 +165,25 @@ async def test_a_full_disk_is_told_by_every_node(start_cluster: StartCluster) ->
         await cluster.until(partial(is_told, node), "word of a full disk")
 
 
+async def test_writes_that_fail_are_reported_by_every_node_and_are_no_full_disk(
+    start_cluster: StartCluster,
+) -> None:
+    cluster = await start_cluster(3)
+    await cluster.settled()
+    await well(cluster)
+    cluster.brokers[2].groups[1].log._maintenance._write_error = "7.index: [Errno 5] Input/output error"
+
+    async def is_reported(node: int) -> bool:
+        async with Client(f"127.0.0.1:{cluster.brokers[node].port}") as client:
+            found = await admin.status(client)
+        assert not any(each["disk_full"] for each in found["nodes"])
+        failed = [each["write_failed"] for each in found["nodes"]]
+        return not found["healthy"] and failed == [False, True, False]
+
+    for node in (1, 3):
+        await cluster.until(partial(is_reported, node), "report of failed writes")
+
+
 async def test_status_without_a_majority_says_what_is_unknown(start_cluster: StartCluster) -> None:
     cluster = await start_cluster(3, lockstep_data_groups="1")
     await cluster.settled()

@@ -19,9 +19,14 @@ class Group:
 
     def __init__(self) -> None:
         self.log = SimpleNamespace(
-            disk_full=False, disk_failures=0, yield_room=lambda yielding: None, retry_space=self.retry
+            disk_full=False,
+            disk_failures=0,
+            write_error="",
+            yield_room=lambda yielding: None,
+            retry_space=self.retry,
         )
         self.installer = SimpleNamespace(is_out_of_space=False)
+        self.group_id = 1
         self.retried = 0
 
     def retry(self) -> None:
@@ -107,6 +112,39 @@ async def test_a_group_that_moved_away_and_back_is_told_of_anew(world: World) ->
     world.groups[1].fill()
     await world.disks.check()
     assert world.on_status() == [f"1: {FULL}"] * 2
+
+
+async def test_writes_that_fail_are_logged_once_and_tried_again_and_are_no_full_disk(world: World) -> None:
+    group = world.groups[2]
+    for _ in range(2):
+        group.log.write_error = "7.index: [Errno 5] Input/output error"
+        for _ in range(3):
+            await world.disks.check()
+        (text,) = [record.getMessage() for record in world._caplog.records]
+        assert "though the disk is not full: 7.index: [Errno 5] Input/output error" in text
+        world.on_status()
+        group.log.write_error = ""
+        await world.disks.check()
+        assert world.on_status() == ["2: the files of the log are written again"]
+    assert group.retried == 6 and not world.enforced
+
+
+async def test_what_keeps_a_full_disk_from_being_freed_is_logged_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(group: object) -> int:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(full_disks, "free_on_full_disk", fail)
+    world.failure = OSError(5, "Input/output error")
+    world.groups[1].fill()
+    for _ in range(3):
+        await world.disks.check()
+    assert world.on_status() == [
+        f"1: {FULL}",
+        "1: retention is delayed: [Errno 5] Input/output error",
+        "1: no log file can be freed: [Errno 5] Input/output error",
+    ]
 
 
 async def test_a_failure_does_not_end_the_looks(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

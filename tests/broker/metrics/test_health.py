@@ -32,7 +32,7 @@ class Node:
 
 def _group() -> Any:
     return SimpleNamespace(
-        failed=None, log=SimpleNamespace(disk_full=False, disk_error="", damage=NoDamage())
+        failed=None, log=SimpleNamespace(disk_full=False, disk_error="", write_error="", damage=NoDamage())
     )
 
 
@@ -73,6 +73,13 @@ def test_a_group_that_failed(node: Node) -> None:
 def test_a_full_disk(node: Node) -> None:
     node.groups[1].log = SimpleNamespace(disk_full=True, disk_error="no space left")
     assert node.unhealthy_reason() == "log group 1: the disk is full: no space left"
+
+
+def test_writes_that_fail(node: Node) -> None:
+    node.groups[1].log.write_error = "7.index: [Errno 5] Input/output error"
+    assert node.unhealthy_reason() == (
+        "log group 1: the log cannot be written: 7.index: [Errno 5] Input/output error"
+    )
 
 
 def test_a_group_without_a_leader(node: Node) -> None:

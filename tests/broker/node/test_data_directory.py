@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import tempfile
 import threading
@@ -25,6 +26,17 @@ def test_one_broker_at_a_time(tmp_path: Path) -> None:
         DataDirectory(tmp_path / "new" / "data", 1)
     held.close()
     DataDirectory(tmp_path / "new" / "data", 1).close()
+
+
+def test_a_directory_that_cannot_be_locked_is_not_another_brokers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def flock(fd: int, operation: int) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", flock)
+    with pytest.raises(OSError, match="cannot lock: No locks available"):
+        DataDirectory(tmp_path, 1)
 
 
 def test_the_process_is_named_while_it_holds_the_directory(tmp_path: Path) -> None:

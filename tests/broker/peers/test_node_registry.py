@@ -57,6 +57,21 @@ def test_whose_disk_is_full(world: World, disk_full: bool, is_out_of_space: bool
     assert world.nodes.disks_full() == {1: is_full, 2: True, 3: False}
 
 
+@pytest.mark.parametrize("error", ["", "7.segment: [Errno 5] Input/output error"])
+def test_a_node_whose_writes_fail_has_no_full_disk_and_should_not_lead(world: World, error: str) -> None:
+    group = SimpleNamespace(
+        log=SimpleNamespace(disk_full=False, write_error=error),
+        installer=SimpleNamespace(is_out_of_space=False),
+    )
+    world.nodes.groups = {GROUP: cast(LogGroup, group)}
+    world.nodes.on_status(2, Status(disk_full=False, write_failed=True))
+    world.nodes.on_status(3, Status(disk_full=True, write_failed=False))
+    world.nodes.on_status(4, Status(disk_full=False))
+    assert world.nodes.disks_full() == {1: False, 2: False, 3: True, 4: False}
+    assert world.nodes.failed_writes() == {1: bool(error), 2: True, 3: False}
+    assert world.nodes.unwritable() == {1: bool(error), 2: True, 3: True, 4: False}
+
+
 def test_how_far_a_node_has_followed_the_metadata(world: World) -> None:
     assert not world.nodes.has_followed(2, 1), "it has not been heard"
     world.nodes.on_status(2, Status(applied=7))

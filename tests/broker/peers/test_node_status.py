@@ -15,6 +15,7 @@ from tests.support.cases import each_case
         Status(True, True, "id", (1, 2), (1,), {0: 3, 2: 9}, {0: 1, 2: 1 | 5 << 32}, 77),
         Status(disk_full=True),
         Status(disk_full=False),
+        Status(write_failed=True),
         Status(build="0.2.0 (commit 94a4d5618ee2)"),
         Status(leads={0: 3, 2: 9}, out_of_sync={0: (), 2: (3, 1)}),
     ],
@@ -39,6 +40,7 @@ PLAIN = Status().encode()
         PLAIN.replace(b"[]", b"[2147483648]"),
         PLAIN.replace(b'"cluster":null', b'"cluster":7'),
         PLAIN.replace(b'"full":null', b'"full":1'),
+        PLAIN.replace(b'"write_failed":null', b'"write_failed":1'),
         PLAIN.replace(b'"build":null', b'"build":7'),
         PLAIN.replace(b'"behind":{}', b'"behind":null'),
         PLAIN.replace(b'"behind":{}', b'"behind":[1]'),
@@ -55,6 +57,10 @@ def test_what_is_not_one(body: bytes) -> None:
 
 def test_an_older_version_does_not_say_whether_its_disk_is_full() -> None:
     assert Status.decode(PLAIN.replace(b',"full":null', b"")).disk_full is None
+
+
+def test_an_older_version_does_not_report_whether_its_writes_fail() -> None:
+    assert Status.decode(PLAIN.replace(b',"write_failed":null', b"")).write_failed is None
 
 
 def test_an_older_version_says_of_nobody_that_it_is_behind() -> None:

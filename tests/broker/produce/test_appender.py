@@ -23,7 +23,14 @@ from lockstep.storage.aborted_transactions import AbortedTransaction
 from lockstep.storage.log.options import LogOptions
 from lockstep.storage.log_group import GroupOptions, LogGroup
 from lockstep.storage.partition import PartitionLog
-from lockstep.storage.types import NOTES_PARTITION, Backlogged, BatchTooLarge, NotLeader, StorageFull
+from lockstep.storage.types import (
+    NOTES_PARTITION,
+    Backlogged,
+    BatchTooLarge,
+    NotLeader,
+    StorageFull,
+    WriteFailed,
+)
 from tests.broker.appends import (
     ABORT,
     COMMIT,
@@ -176,6 +183,7 @@ async def test_a_clock_set_back_makes_no_producer_expire(tmp_path: Path) -> None
 async def test_what_storage_refuses_has_a_kafka_error(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     for failure, error in (
         (StorageFull("full"), ErrorCode.KAFKA_STORAGE_ERROR),
+        (WriteFailed("Input/output error"), ErrorCode.KAFKA_STORAGE_ERROR),
         (Backlogged("busy"), ErrorCode.REQUEST_TIMED_OUT),
     ):
 
@@ -436,6 +444,7 @@ async def test_what_goes_with_markers_has_no_producer(both: Transactional) -> No
     ("failure", "error"),
     [
         (StorageFull("full"), ErrorCode.KAFKA_STORAGE_ERROR),
+        (WriteFailed("Input/output error"), ErrorCode.KAFKA_STORAGE_ERROR),
         (BatchTooLarge("large"), ErrorCode.MESSAGE_TOO_LARGE),
         (NotLeader("moved"), ErrorCode.NOT_LEADER_OR_FOLLOWER),
         (Backlogged("busy"), ErrorCode.REQUEST_TIMED_OUT),

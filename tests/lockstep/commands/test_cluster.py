@@ -125,6 +125,20 @@ def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Ca
     assert out.endswith("\nno room left on the disk of node 2: what it leads takes no writes\n")
 
 
+def test_a_node_whose_writes_fail_is_named(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nodes = [{**NODE, "disk_full": False}, {**NODE, "node": 2, "disk_full": False, "write_failed": True}]
+    groups = [{**GROUP, "voters": [{**each, "in_sync": True} for each in MEMBERS]}]
+    requests = answers(monkeypatch, {**STATUS, "nodes": nodes, "groups": groups})
+    assert main(["cluster", "status"]) == 1
+    assert len(requests) == 1, "it does not pass while somebody waits"
+    out = capsys.readouterr().out
+    assert ["2", "writes", "fail"] in [line.split()[:3] for line in out.splitlines()]
+    assert "no room left" not in out
+    assert out.endswith("\nthe log of node 2 cannot be written; the node's own log has the error\n")
+
+
 def test_a_node_that_does_not_say_what_is_damaged_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -233,6 +247,6 @@ def test_the_exit_status_is_in_the_help(capsys: pytest.CaptureFixture[str]) -> N
         main(["cluster", "status", "--help"])
     told = " ".join(capsys.readouterr().out.split())
     assert (
-        "0 if every group has a leader, all its voters are in sync, no disk is full and no record is "
-        "damaged, 1 otherwise" in told
+        "0 if every group has a leader, all its voters are in sync, every log can be written (no disk "
+        "is full) and no record is damaged, 1 otherwise" in told
     )

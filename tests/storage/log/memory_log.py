@@ -53,6 +53,7 @@ class MemoryLog:
         self.corruption_found = False
         self.damage = NoDamage()
         self.disk_full = False
+        self.write_error = ""
         """Set by the test: no room for another frame."""
         self.flush_fails = False
         self._origin: bytes | None = None

@@ -68,4 +68,4 @@ def test_room_that_cannot_be_reserved_is_written(tmp_path: Path, monkeypatch: py
     number = errno.EOPNOTSUPP
     assert pool.more_than(0) and pool.filled_bytes == size
     number = errno.ENOSPC
-    assert not pool.more_than(1) and pool.full
+    assert not pool.more_than(1) and pool.failed and pool.is_full

@@ -225,6 +225,74 @@ def test_a_write_over_more_segments_than_are_kept_ready_is_tried_again_when_ther
     assert log.last_index == make.index and len(log.segments()) >= 3
 
 
+def test_a_segment_that_cannot_be_written_beside_free_room_is_no_full_disk() -> None:
+    """Rejected as on a full disk, and tried again; but named after its error."""
+    disk = SimulatedFileSystem()
+    log, make = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk), FrameMaker()
+    log.prepare_now()
+    disk.fault = lambda what, name: (
+        OSError(errno.EIO, "Input/output error") if (what, name) == ("allocate", "segment.tmp") else None
+    )
+    while log.room_for(1000):
+        log.append([make.data((1, 1, b"x" * 800))])
+    log.flush()
+    error = log.write_error
+    assert "0000000000000003.segment: [Errno 5] Input/output error" in error
+    assert not log.disk_full and not log.disk_error and not log.disk_failures
+    ahead = make.copy()
+    with pytest.raises(WriteFailed, match=r"the next segment cannot be written: .*Input/output error"):
+        for _ in range(40):
+            log.append([ahead.data((1, 1, b"y" * 800))])
+            make = ahead.copy()
+    log.retry_space()
+    assert log.write_error == error and not log.room_for(1000)
+    disk.fault = None
+    log.retry_space()
+    assert not log.write_error and log.room_for(1000)
+    log.append([make.data((1, 1, b"z" * 800))])
+    log.flush()
+    disk.fault = lambda what, name: (
+        OSError(errno.EDQUOT, "Disk quota exceeded") if what == "allocate" else None
+    )
+    while log.room_for(1000):
+        log.append([make.data((1, 1, b"x" * 800))])
+    assert log.disk_full and "quota" in log.disk_error and log.disk_failures and not log.write_error
+
+
+@each_case("what", ["allocate", "flush"])
+def test_a_larger_segment_that_cannot_be_made_beside_free_room_is_no_full_disk(what: str) -> None:
+    disk = SimulatedFileSystem()
+    log, make = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk), FrameMaker()
+    log.prepare_now()
+    large = make.data((1, 1, bytes(100_000)))
+    disk.fault = lambda done, name: OSError(errno.EROFS, "Read-only file system") if done == what else None
+    with pytest.raises(WriteFailed, match="Read-only"):
+        log.append([large])
+    assert not log.disk_full and "Read-only" in log.write_error
+    disk.fault = None
+    log.retry_space()
+    log.append([large])
+    assert log.last_index == 1 and not log.write_error
+
+
+@each_case("what", ["flush", "write", "unlink"])
+def test_freeing_that_fails_beside_free_room_is_no_full_disk(what: str) -> None:
+    disk = SimulatedFileSystem()
+    log, make = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk), FrameMaker()
+    log.prepare_now()
+    while len(log.segments()) < 4:
+        log.append([make.data((1, 1, b"x" * 800))])
+        log.flush()
+        if log.sealed_since_checkpoint:
+            log.write_checkpoint(Checkpoint(log.last_index, 1, log.next_lsn, log.chain, 0, {}))
+    disk.fault = lambda done, name: OSError(errno.EIO, "Input/output error") if done == what else None
+    assert log.free_dead_segments(lambda _: 1 << 62) > 0
+    assert "Input/output error" in log.write_error and not log.disk_full and not log.disk_failures
+    disk.fault = None
+    log.retry_space()
+    assert not log.write_error
+
+
 def test_half_an_index_file_takes_no_room() -> None:
     disk = SimulatedFileSystem()
     log, make = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk), FrameMaker()
@@ -253,7 +321,8 @@ def test_one_index_file_that_cannot_be_written_holds_up_no_other() -> None:
     while len(log.segments()) < 4:
         log.append([make.data((1, 1, b"x" * 800))])
     log.flush()
-    assert len(bad) == 1 and "Structure needs cleaning" in log.disk_error
+    assert len(bad) == 1 and "Structure needs cleaning" in log.write_error
+    assert not log.disk_full and not log.disk_failures, "no full disk"
     assert len([n for n in disk.list_dir(DIRECTORY) if n.endswith(".index")]) >= 2
     assert not bad & set(disk.list_dir(DIRECTORY))
 

@@ -204,7 +204,7 @@ def test_a_file_that_another_thread_is_making_is_not_made_twice(tmp_path: Path) 
     assert pool.more_than(0)
     maker.join()
     assert pool.ready_count == 1 == len(list(tmp_path.iterdir()))
-    assert not pool.full and isinstance(pool.take(), ReadyFile)
+    assert not pool.failed and isinstance(pool.take(), ReadyFile)
 
 
 class SlowDisk(RealFileSystem):
@@ -293,7 +293,7 @@ def test_a_file_that_a_write_needs_is_made_though_the_background_work_is_to_paus
     pool = SegmentPool(RealFileSystem(), tmp_path, OPTIONS)
     for name in ("waited_for", "closing"):
         setattr(pool, name, 1)
-        assert not pool.prepare() and not pool.full and pool.ready_count == 0
+        assert not pool.prepare() and not pool.failed and pool.ready_count == 0
         assert pool.more_than(0)
         assert isinstance(pool.take(), ReadyFile)
         setattr(pool, name, 0)
