@@ -138,8 +138,16 @@ class Campaign:
                 stalled.go_on()
                 self._nemesis.spared, self._memory.phase = None, "after"
                 self.figures["stopped_for_records"] = written - stalled_from
-            self._nemesis.act()
+            self._nemesis.heal_due()
+            if self._may_act():
+                self._nemesis.act()
             time.sleep(TICK_S)
+
+    def _may_act(self) -> bool:
+        """False where all faults have happened but for a planted mistake's: a target that is killed while it
+        still starts, as on a busy machine, would never come to its mistake."""
+        is_over = self._options.plant and self._nemesis.rounds >= self._options.kills
+        return not is_over or any(map(player_sabotage.is_between, self._targets))
 
     def _has_enough(self) -> bool:
         """Is as much written, and has as much happened, as was asked for?"""

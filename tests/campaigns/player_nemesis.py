@@ -60,12 +60,8 @@ class Nemesis:
         self._next_s = time.monotonic() + rng.uniform(*PAUSE_S)
 
     def act(self) -> None:
-        """Heal what is due, and do something else if it is time. TargetFailed."""
-        now = time.monotonic()
-        for each in [each for each in self._heals if each[0] <= now]:
-            self._heals.remove(each)
-            each[1]()
-        if now < self._next_s:
+        """Cause the next fault if it is time. TargetFailed."""
+        if time.monotonic() < self._next_s:
             return
         if not self._left:
             self._left = self._rng.sample(self._kinds, len(self._kinds))
@@ -76,6 +72,13 @@ class Nemesis:
             self.counts[kind] += 1
             self.rounds += not self._left
         self._next_s = time.monotonic() + self._rng.uniform(*PAUSE_S)
+
+    def heal_due(self) -> None:
+        """Heal what is due by now."""
+        now = time.monotonic()
+        for each in [each for each in self._heals if each[0] <= now]:
+            self._heals.remove(each)
+            each[1]()
 
     def heal(self) -> None:
         """Everything, now."""

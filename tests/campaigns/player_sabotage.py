@@ -32,11 +32,21 @@ def _file(store: str) -> Path:
 
 def was_killed_between(target: Target) -> bool:
     """Whether one of a target's processes waited between the two transactions, and is no more."""
+    return _waited(target) not in (None, target.pid)
+
+
+def is_between(target: Target) -> bool:
+    """Whether the target's process waits between the two transactions."""
+    return _waited(target) == target.pid
+
+
+def _waited(target: Target) -> int | None:
+    """The process of a target that was the first between the two transactions; None before."""
     try:
         text = _file(target.store.removeprefix(SQLITE)).read_text()
     except OSError:
-        return False
-    return text.isdigit() and int(text) != target.pid
+        return None
+    return int(text) if text.isdigit() else None
 
 
 def store_apart(self: sqlite.SqliteLog, delivered: Delivered, mark: Mark) -> None:
