@@ -52,6 +52,8 @@ class RawConnection:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlation_ids = itertools.count(1)
         self._sent: list[tuple[int, str, int]] = []
+        self._received = bytearray()
+        """Of a frame whose rest has not come; a time-out does not lose it."""
 
     def call(self, api: str, api_version: int, **fields: Any) -> Answer:
         """Send and wait for the answer. ConnectionClosed, TimeoutError."""
@@ -97,7 +99,7 @@ class RawConnection:
             return False
 
     def _exactly(self, count: int) -> bytes:
-        got = bytearray()
+        got = self._received
         while len(got) < count:
             try:
                 part = self.socket.recv(count - len(got))
@@ -106,6 +108,7 @@ class RawConnection:
             if not part:
                 raise ConnectionClosed(f"closed after {len(got)} of {count} bytes")
             got += part
+        self._received = bytearray()
         return bytes(got)
 
     def close(self) -> None:

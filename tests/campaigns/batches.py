@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import cramjam
 
-from tests.campaigns.wire import batch, record, uvarint, values_batch, varint
+from tests.support.handmade_frames import batch, record, uvarint, values_batch, varint
 
 EXPANDED_BYTES = 64 << 20
 GZIP, SNAPPY, LZ4, ZSTD = 1, 2, 3, 4

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from compat_tests.targets import LockstepTarget, Target
-from tests.campaigns import evidence, wire
+from tests.campaigns import evidence
 from tests.campaigns.history import Verdict, WriterHistory, check, make_value
-from tests.campaigns.wire import Wire
+from tests.campaigns.partition_client import FAILED, PartitionClient, api_ranges, first_ack, read_partition
 
-LOOPBACK = "127.0.0.1"
+PRODUCE = 0
 KAFKA_STORAGE_ERROR = 56
 TOPIC = "disk-full"
 DISK_BYTES = 96 << 20
@@ -95,7 +95,7 @@ class DiskFull:
             file.write(bytes(ballast_bytes))
             os.fsync(file.fileno())
         self._target.start()
-        wire.first_ack(LOOPBACK, self._target.port, TOPIC, 30, self._next_value(acked_at=0))
+        first_ack(self._target.port, TOPIC, 30, self._next_value(acked_at=0))
         process_id = self._target.pid
         self._produce_until_refused()
         self.figures["free_bytes_when_refused"] = self._free_bytes()
@@ -122,20 +122,19 @@ class DiskFull:
             self._history.acked[sequence] = (0, acked_at)
         return make_value("disk", sequence, self._rng.randbytes(50_000).replace(b"|", b"/"))
 
-    def _produce(self, connection: Wire) -> int:
+    def _produce(self, client: PartitionClient) -> int:
         """One record; its error code, and the acknowledgement remembered."""
         sequence = self._history.sent
-        batch = wire.values_batch([self._next_value()])
-        error, offset = wire.produce_result(connection.ask(wire.produce(TOPIC, 0, batch)), TOPIC)
+        error, offset = client.produce(self._next_value())
         if error == 0:
             self._history.acked[sequence] = (0, offset)
         return error
 
     def _produce_until_refused(self) -> None:
-        connection = Wire(LOOPBACK, self._target.port, timeout_s=30)
+        client = PartitionClient(self._target.port, TOPIC)
         limit = 2 * LEFT_BYTES // 50_000
         for number in range(limit):
-            error = self._produce(connection)
+            error = self._produce(client)
             if error:
                 self.figures["records_before_full"] = number
                 if error != KAFKA_STORAGE_ERROR:
@@ -143,59 +142,56 @@ class DiskFull:
                 break
         else:
             self.problems.append(f"{limit} records were accepted into {LEFT_BYTES} bytes")
-        connection.close()
+        client.raw.close()
 
     def _refused_again_and_again(self) -> None:
         """Every further attempt gets the same answer at once; small records may still find room."""
-        connection = Wire(LOOPBACK, self._target.port, timeout_s=30)
+        client = PartitionClient(self._target.port, TOPIC)
         slowest = 0.0
         for _ in range(REFUSALS):
             began = time.monotonic()
-            error = self._produce(connection)
+            error = self._produce(client)
             slowest = max(slowest, time.monotonic() - began)
             if error not in (0, KAFKA_STORAGE_ERROR):
                 self.problems.append(f"on the full disk: error {error}")
         self.figures["slowest_refusal_ms"] = round(slowest * 1000, 1)
-        ranges = wire.api_ranges(connection)
-        if wire.PRODUCE not in ranges:
+        if PRODUCE not in api_ranges(client.raw):
             self.problems.append("ApiVersions changed on the full disk")
-        connection.close()
+        client.raw.close()
 
     def _restart_on_the_full_disk(self) -> None:
         self._target.kill9()
         self.figures["restart_on_full_disk_s"] = round(self._target.start(), 3)
         self._read_all("after kill -9 on the full disk")
-        connection = Wire(LOOPBACK, self._target.port, timeout_s=30)
+        client = PartitionClient(self._target.port, TOPIC)
         for _ in range(LEFT_BYTES // 50_000):
-            error = self._produce(connection)
+            error = self._produce(client)
             if error == KAFKA_STORAGE_ERROR:
                 break
             if error:
                 self.problems.append(f"after a restart on the full disk: error {error}")
                 break
-        connection.close()
+        client.raw.close()
 
     def _produce_again(self) -> None:
-        connection = Wire(LOOPBACK, self._target.port, timeout_s=30)
+        client = PartitionClient(self._target.port, TOPIC)
         began = time.monotonic()
-        while (error := self._produce(connection)) and time.monotonic() - began < RECOVERY_DEADLINE_S:
+        while (error := self._produce(client)) and time.monotonic() - began < RECOVERY_DEADLINE_S:
             time.sleep(0.02)
         self.figures["freed_to_first_ack_ms"] = round((time.monotonic() - began) * 1000, 1)
         if error:
             self.problems.append(f"{RECOVERY_DEADLINE_S} s after space was freed: error {error}")
         for _ in range(100):
-            error = self._produce(connection)
+            error = self._produce(client)
             if error:
                 self.problems.append(f"after recovery: error {error}")
                 break
-        connection.close()
+        client.raw.close()
 
     def _read_all(self, when: str) -> None:
         try:
-            verdict: Verdict = check(
-                [self._history], {0: wire.read_partition(LOOPBACK, self._target.port, TOPIC)}
-            )
-        except (OSError, EOFError, RuntimeError, ValueError) as error:
+            verdict: Verdict = check([self._history], {0: read_partition(self._target.port, TOPIC)})
+        except (*FAILED, RuntimeError) as error:
             self.problems.append(f"{when}: cannot read: {error!r}")
             return
         self.problems += [f"{when}: {problem}" for problem in verdict.problems]

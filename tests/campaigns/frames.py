@@ -22,7 +22,7 @@ from kio.index import KioIndexError, load_request_schema
 from kio.serial import entity_writer
 
 from tests.campaigns.batches import BatchCorpus
-from tests.campaigns.wire import header, produce, string, uvarint
+from tests.support.handmade_frames import header, produce, string, uvarint
 
 NAMES = ("fuzz-a", "fuzz-b", "fuzz-c")
 """The only valid topics it may create, so that what the broker rightly keeps stays small."""

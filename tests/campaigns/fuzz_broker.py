@@ -33,7 +33,7 @@ from lockstep.protocol.compiler import decode
 from lockstep.protocol.primitives import MalformedMessage
 from tests.broker.served import served_versions
 from tests.campaigns.fuzz_targets import Violated
-from tests.campaigns.wire import values_batch
+from tests.support.handmade_frames import values_batch
 
 TOPICS: Final = ("fuzz-a", "fuzz-b")
 TOPIC_ID_MARKS: Final = (b"fuzz-a-topic-id.", b"fuzz-b-topic-id.")

@@ -30,7 +30,7 @@ from tests.campaigns.frames import _MUTATIONS
 from tests.campaigns.fuzz_broker import KEYS as SERVED_KEYS
 from tests.campaigns.fuzz_broker import RAW_FRAME, SERVED, TOPIC_ID_MARKS, TOPICS, item, items_of
 from tests.campaigns.fuzz_targets import KEYS, version_byte
-from tests.campaigns.wire import batch, record
+from tests.support.handmade_frames import batch, record
 
 MUTANTS: Final = 24
 CHUNK_INPUTS: Final = 2_500

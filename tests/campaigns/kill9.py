@@ -24,7 +24,7 @@ from typing import Any
 from compat_tests.targets import KafkaTarget, LockstepTarget, Target, TargetFailed
 from tests.campaigns import evidence
 from tests.campaigns.history import Verdict, check
-from tests.campaigns.wire import first_ack
+from tests.campaigns.partition_client import first_ack
 from tests.campaigns.writers import ALL_CLIENTS, Workload, Writer, make_writers
 
 LOOPBACK = "127.0.0.1"
@@ -65,7 +65,7 @@ def run_round(
     result = Round()
     workload = Workload(target.bootstrap, topic, PARTITIONS, records_per_s, seed)
     writers = make_writers(workload, list(clients), target.directory)
-    first_ack(LOOPBACK, target.port, PROBE_TOPIC, FIRST_ACK_DEADLINE_S)
+    first_ack(target.port, PROBE_TOPIC, FIRST_ACK_DEADLINE_S)
     for writer in writers:
         writer.start()
     try:
@@ -116,7 +116,7 @@ def _kill_and_restart(target: Target, rng: random.Random, result: Round) -> None
         result.recovery_kills += 1
     started = time.monotonic()
     result.ready_s.append(target.start())
-    first_ack(LOOPBACK, target.port, PROBE_TOPIC, FIRST_ACK_DEADLINE_S)
+    first_ack(target.port, PROBE_TOPIC, FIRST_ACK_DEADLINE_S)
     result.first_ack_s.append(time.monotonic() - started)
 
 

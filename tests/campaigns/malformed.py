@@ -12,7 +12,7 @@ from __future__ import annotations
 import argparse
 import random
 import re
-import struct
+import socket
 import sys
 import tempfile
 import threading
@@ -24,13 +24,21 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from compat_tests.raw import ConnectionClosed, RawConnection, request_frame
 from compat_tests.targets import KafkaTarget, LockstepTarget, Target
-from tests.campaigns import evidence, wire
+from tests.campaigns import evidence
 from tests.campaigns.frames import NAMES, Frame, FrameSource
 from tests.campaigns.history import WriterHistory, check, make_value
-from tests.campaigns.wire import Wire
+from tests.campaigns.partition_client import (
+    FAILED,
+    LOOPBACK,
+    PartitionClient,
+    api_ranges,
+    first_ack,
+    read_partition,
+)
+from tests.support.handmade_frames import next_offset
 
-LOOPBACK = "127.0.0.1"
 STEADY_TOPIC = "steady-client"
 ANSWER_WAIT_S = 0.1
 """How long a whole frame may go unanswered before we half-close (no answer is right for acks=0)."""
@@ -65,7 +73,7 @@ class SteadyClient:
     def create_topic(self) -> None:
         """Its first record, tried until the topic that it creates is there."""
         value = make_value("steady", 0, b"")
-        offset = wire.first_ack(LOOPBACK, self._port, STEADY_TOPIC, 30, value)
+        offset = first_ack(self._port, STEADY_TOPIC, 30, value)
         self.history.sent = 1
         self.history.acked[0] = (0, offset)
 
@@ -80,28 +88,26 @@ class SteadyClient:
 
     def _run(self) -> None:
         try:
-            connection = Wire(LOOPBACK, self._port, timeout_s=30)
-            while not self._stop.is_set():
-                began = time.monotonic()
-                self._once(connection)
-                self.slowest_s = max(self.slowest_s, time.monotonic() - began)
-                time.sleep(STEADY_PAUSE_S)
-            connection.close()
-        except (OSError, EOFError, struct.error, AssertionError) as error:
+            with PartitionClient(self._port, STEADY_TOPIC) as client:
+                while not self._stop.is_set():
+                    began = time.monotonic()
+                    self._once(client)
+                    self.slowest_s = max(self.slowest_s, time.monotonic() - began)
+                    time.sleep(STEADY_PAUSE_S)
+        except FAILED as error:
             self.trouble.append(f"after {self.history.sent} records: {error!r}")
 
-    def _once(self, connection: Wire) -> None:
+    def _once(self, client: PartitionClient) -> None:
         sequence = self.history.sent
         value = make_value("steady", sequence, b"s" * 100)
         self.history.sent += 1
-        answer = connection.ask(wire.produce(STEADY_TOPIC, 0, wire.values_batch([value])))
-        error, offset = wire.produce_result(answer, STEADY_TOPIC)
+        error, offset = client.produce(value)
         if error:
             raise AssertionError(f"produce answered error {error}")
         self.history.acked[sequence] = (0, offset)
-        fetched = wire.fetch_result(connection.ask(wire.fetch(STEADY_TOPIC, 0, offset)), STEADY_TOPIC)
-        if fetched[0] or value not in fetched[2]:
-            raise AssertionError(f"fetch of offset {offset} answered error {fetched[0]} without the record")
+        error, _, data = client.fetch(offset)
+        if error or value not in data:
+            raise AssertionError(f"fetch of offset {offset} answered error {error} without the record")
 
 
 class Attack:
@@ -110,7 +116,7 @@ class Attack:
     def __init__(self, port: int, source: FrameSource) -> None:
         self._port = port
         self._source = source
-        self._connection: Wire | None = None
+        self._connection: RawConnection | None = None
         self._rng = random.Random(0)
         self.outcomes: Counter[str] = Counter()
         self.families: Counter[str] = Counter()
@@ -128,19 +134,19 @@ class Attack:
     def _send(self, frame: Frame) -> str:
         try:
             if self._connection is None:
-                self._connection = Wire(LOOPBACK, self._port, timeout_s=ANSWER_WAIT_S)
+                self._connection = RawConnection(LOOPBACK, self._port, ANSWER_WAIT_S)
         except OSError as error:
             return f"refused {error}"
         connection = self._connection
         try:
             for piece in self._pieces(frame.octets):
-                connection.send_raw(piece)
-        except OSError:
+                connection.send_bytes(piece)
+        except (OSError, ConnectionClosed):
             self._drop()
             return "closed"
         if not frame.whole:
             return self._until_closed(connection)
-        outcome = connection.outcome()
+        outcome = _outcome(connection)
         if outcome == "silence":
             return self._until_closed(connection)
         if outcome == "closed" or self._rng.random() > KEEP_CONNECTION_SHARE:
@@ -154,13 +160,13 @@ class Attack:
         cuts = sorted(self._rng.randrange(len(octets) + 1) for _ in range(self._rng.choice((1, 2, 10))))
         return [octets[start:end] for start, end in pairwise([0, *cuts, len(octets)])]
 
-    def _until_closed(self, connection: Wire) -> str:
+    def _until_closed(self, connection: RawConnection) -> str:
         """Says that we have finished; answers may still come, then the broker must close."""
         try:
-            connection.half_close()
-            connection.set_timeout(CLOSE_WAIT_S)
+            connection.socket.shutdown(socket.SHUT_WR)
+            connection.socket.settimeout(CLOSE_WAIT_S)
             while True:
-                outcome = connection.outcome()
+                outcome = _outcome(connection)
                 if outcome != "answer":
                     return "stuck" if outcome == "silence" else "closed"
         except OSError:
@@ -191,12 +197,11 @@ class Campaign:
     def run(self) -> None:
         """Everything, on a started target; leaves it restarted."""
         for topic in NAMES:
-            wire.first_ack(LOOPBACK, self._target.port, topic, 30)
-        question = Wire(LOOPBACK, self._target.port)
-        self.ranges = wire.api_ranges(question)
+            first_ack(self._target.port, topic, 30)
+        with RawConnection(LOOPBACK, self._target.port) as raw:
+            self.ranges = api_ranges(raw)
         if self._apis:
             self.ranges = {key: versions for key, versions in self.ranges.items() if key in self._apis}
-        question.close()
         self.steady = SteadyClient(self._target.port)
         self.steady.create_topic()
         self.attack = Attack(self._target.port, FrameSource(random.Random(self._seed), self.ranges))
@@ -230,12 +235,15 @@ class Campaign:
         if not self._target.running:
             return
         before = self._target.rss_bytes()
-        connection = Wire(LOOPBACK, self._target.port, timeout_s=2.0)
-        burst = b"".join(_framed(wire.fetch(STEADY_TOPIC, 0, 0)) for _ in range(100))
+        connection = RawConnection(LOOPBACK, self._target.port, 2.0)
+        partition = {"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1 << 20}
+        topics = [{"topic": STEADY_TOPIC, "partitions": [partition]}]
+        fetch = {"replica_id": -1, "max_wait": 0, "min_bytes": 1, "max_bytes": 1 << 20, "topics": topics}
+        burst = request_frame("fetch", 4, 1, fetch) * 100
         try:
             for _ in range(UNREAD_REQUESTS // 100):
-                connection.send_raw(burst)
-        except OSError:
+                connection.send_bytes(burst)
+        except (OSError, ConnectionClosed):
             pass  # the broker stopped reading, as it should
         grown = self._target.rss_bytes() - before
         connection.close()
@@ -268,11 +276,10 @@ class Campaign:
         """The steady client's topic is whole; the attacked ones can still be read from end to end."""
         assert self.steady is not None
         try:
-            verdict = check(
-                [self.steady.history], {0: wire.read_partition(LOOPBACK, self._target.port, STEADY_TOPIC)}
-            )
+            records = read_partition(self._target.port, STEADY_TOPIC)
+            verdict = check([self.steady.history], {0: records})
             self.problems += [f"{when}: {problem}" for problem in verdict.problems]
-        except (OSError, EOFError, RuntimeError, ValueError, struct.error) as error:
+        except (*FAILED, RuntimeError) as error:
             self.problems.append(f"{when}: {STEADY_TOPIC} cannot be read: {error!r}")
         for topic in NAMES:
             problem = walk_topic(self._target.port, topic)
@@ -280,33 +287,42 @@ class Campaign:
                 self.problems.append(f"{when}: {problem}")
 
 
+def _outcome(connection: RawConnection) -> str:
+    """What comes next: "answer", "closed" or "silence" (nothing before the time-out)."""
+    try:
+        connection.receive_frame()
+    except TimeoutError:
+        return "silence"
+    except (OSError, ConnectionClosed):
+        return "closed"
+    return "answer"
+
+
 def walk_topic(port: int, topic: str) -> str | None:
     """Reads batch headers to the high watermark without opening them; what is wrong, if anything.
 
     From the log's start: a DeleteRecords of ours may have been a valid one.
     """
-    connection = Wire(LOOPBACK, port, timeout_s=30)
     offset = 0
     try:
-        error, offset = wire.list_result(connection.ask(wire.list_earliest(topic, 0)), topic)
-        if error not in (0, 3):
-            return f"{topic}: its earliest offset: error {error}"
-        while True:
-            error, end, data = wire.fetch_result(connection.ask(wire.fetch(topic, 0, offset)), topic)
-            if error == 3:
-                return None  # deleted by a DeleteTopics of ours
-            if error:
-                return f"{topic} at {offset} of {end}: error {error}"
-            if offset >= end:
-                return None
-            following = wire.next_offset(data, offset)
-            if following is None:
-                return f"{topic}: nothing served at {offset} of {end}"
-            offset = following
-    except (OSError, EOFError, struct.error, ValueError) as error:
+        with PartitionClient(port, topic) as client:
+            error, offset = client.earliest()
+            if error not in (0, 3):
+                return f"{topic}: its earliest offset: error {error}"
+            while True:
+                error, end, data = client.fetch(offset)
+                if error == 3:
+                    return None  # deleted by a DeleteTopics of ours
+                if error:
+                    return f"{topic} at {offset} of {end}: error {error}"
+                if offset >= end:
+                    return None
+                following = next_offset(data, offset)
+                if following is None:
+                    return f"{topic}: nothing served at {offset} of {end}"
+                offset = following
+    except FAILED as error:
         return f"{topic} at {offset}: {error!r}"
-    finally:
-        connection.close()
 
 
 def log_problems(path: Path) -> list[str]:
@@ -314,10 +330,6 @@ def log_problems(path: Path) -> list[str]:
     found = [line for line in path.read_text(errors="replace").splitlines() if LOG_PROBLEM.search(line)]
     kinds = Counter(re.sub(r"\d+", "N", line)[:160] for line in found)
     return [f"log, {count} times: {kind}" for kind, count in kinds.most_common(10)]
-
-
-def _framed(body: bytes) -> bytes:
-    return struct.pack(">i", len(body)) + body
 
 
 def run(

@@ -13,8 +13,16 @@ import pytest
 from tests.campaigns.batches import BatchCorpus, make_bombs
 from tests.campaigns.frames import FrameSource
 from tests.campaigns.malformed import LOG_PROBLEM
-from tests.campaigns.wire import batch, next_offset, record, uvarint, values_batch, varint, whole_batches
 from tests.support.cases import each_case
+from tests.support.handmade_frames import (
+    batch,
+    next_offset,
+    record,
+    uvarint,
+    values_batch,
+    varint,
+    whole_batches,
+)
 
 RANGES = {0: (3, 13), 1: (4, 18), 3: (0, 13), 18: (0, 4), 19: (2, 7), 60: (0, 2)}
 
@@ -25,7 +33,7 @@ def families(seed: int, count: int) -> Counter[str]:
 
 
 def test_a_seed_gives_the_same_frames(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.campaigns.wire.time.time", lambda: 1_700_000_000.0)
+    monkeypatch.setattr("tests.support.handmade_frames.time.time", lambda: 1_700_000_000.0)
     one, other = (FrameSource(random.Random(7), RANGES) for _ in range(2))
     assert [one.draw().octets for _ in range(300)] == [other.draw().octets for _ in range(300)]
 

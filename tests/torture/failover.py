@@ -21,15 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from compat_tests.clusters import Cluster, KafkaCluster, LockstepCluster
-from compat_tests.raw import ConnectionClosed, RawConnection
-from tests.campaigns import evidence, wire
+from compat_tests.raw import RawConnection, batch
+from tests.campaigns import evidence
+from tests.campaigns.partition_client import FAILED
 from tests.torture.run import raise_on_term
 
 TOPIC = "failover"
 HOST = "127.0.0.1"
 SEND_EVERY_S = 0.01
 DEADLINE_S = 60.0
-FAILED = (OSError, EOFError, ConnectionClosed, AssertionError, KeyError, ValueError)
 
 
 class Steady:
@@ -96,16 +96,10 @@ class Bare:
     def produce(self, leader: int) -> bool:
         """Whether one record was acknowledged there."""
         try:
-            connection = wire.Wire(HOST, self._ports[leader], timeout_s=2.0)
-        except OSError:
-            return False
-        try:
-            batch = wire.values_batch([b"bare"])
-            return wire.produce_result(connection.ask(wire.produce(TOPIC, 0, batch)), TOPIC)[0] == 0
+            with RawConnection(HOST, self._ports[leader], 2.0) as raw:
+                return bool(raw.produce(TOPIC, batch([b"bare"]))["error_code"] == 0)
         except FAILED:
             return False
-        finally:
-            connection.close()
 
 
 class Failover:

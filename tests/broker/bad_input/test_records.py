@@ -24,51 +24,51 @@ from lockstep.protocol.records.record import BatchBuilder, iter_records
 from tests.broker.bad_input.attack import INT_MAX, serves_others
 from tests.broker.conftest import StartBroker
 from tests.broker.wire import Client, batch, frame, produce_request, records_of
-from tests.campaigns import wire
+from tests.support import handmade_frames as handmade
 from tests.support.cases import each_case
 
 INT64_MIN, INT64_MAX = -(2**63), 2**63 - 1
-ONE = wire.record(0, None, b"value")
-THREE = b"".join(wire.record(number, b"k", b"v" * number) for number in range(3))
+ONE = handmade.record(0, None, b"value")
+THREE = b"".join(handmade.record(number, b"k", b"v" * number) for number in range(3))
 
 LIES: dict[str, tuple[bytes, ErrorCode]] = {
-    "longer than its bytes": (wire.batch(THREE, 3, length_error=1), ErrorCode.INVALID_RECORD),
-    "shorter than its bytes": (wire.batch(THREE, 3, length_error=-1), ErrorCode.INVALID_RECORD),
+    "longer than its bytes": (handmade.batch(THREE, 3, length_error=1), ErrorCode.INVALID_RECORD),
+    "shorter than its bytes": (handmade.batch(THREE, 3, length_error=-1), ErrorCode.INVALID_RECORD),
     "length INT_MAX": (
-        wire.batch(THREE, 3, length_error=INT_MAX + 12 - len(wire.batch(THREE, 3))),
+        handmade.batch(THREE, 3, length_error=INT_MAX + 12 - len(handmade.batch(THREE, 3))),
         ErrorCode.INVALID_RECORD,
     ),
-    "length of less than a header": (wire.batch(THREE, 3, length_error=-60), ErrorCode.CORRUPT_MESSAGE),
-    "two batches": (wire.values_batch([b"a"]) * 2, ErrorCode.INVALID_RECORD),
-    "bytes behind it": (wire.values_batch([b"a"]) + b"\0" * 11, ErrorCode.INVALID_RECORD),
-    "base offset 1": (wire.batch(ONE, 1, base_offset=1), ErrorCode.INVALID_RECORD),
-    "base offset INT64_MAX": (wire.batch(ONE, 1, base_offset=INT64_MAX), ErrorCode.INVALID_RECORD),
-    "base offset INT64_MIN": (wire.batch(ONE, 1, base_offset=INT64_MIN), ErrorCode.INVALID_RECORD),
-    "delta below count": (wire.batch(THREE, 3, last_offset_delta=1), ErrorCode.INVALID_RECORD),
-    "delta above count": (wire.batch(THREE, 3, last_offset_delta=3), ErrorCode.INVALID_RECORD),
-    "delta INT_MAX": (wire.batch(THREE, 3, last_offset_delta=INT_MAX), ErrorCode.INVALID_RECORD),
-    "delta -1": (wire.batch(THREE, 3, last_offset_delta=-1), ErrorCode.INVALID_RECORD),
-    "count 0": (wire.batch(b"", 0, last_offset_delta=0), ErrorCode.INVALID_RECORD),
-    "count -1": (wire.batch(THREE, -1, last_offset_delta=2), ErrorCode.INVALID_RECORD),
-    "count and delta INT_MAX": (wire.batch(THREE, INT_MAX), ErrorCode.INVALID_RECORD),
-    "wrong CRC": (wire.batch(THREE, 3, crc_error=1), ErrorCode.CORRUPT_MESSAGE),
-    "inverted CRC": (wire.batch(THREE, 3, crc_error=0xFFFFFFFF), ErrorCode.CORRUPT_MESSAGE),
-    "magic 3": (wire.batch(THREE, 3, magic=3), ErrorCode.CORRUPT_MESSAGE),
-    "magic 127": (wire.batch(THREE, 3, magic=127), ErrorCode.CORRUPT_MESSAGE),
-    "magic -1": (wire.batch(THREE, 3, magic=-1), ErrorCode.CORRUPT_MESSAGE),
-    "codec 5": (wire.batch(THREE, 3, attributes=5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
-    "codec 7": (wire.batch(THREE, 3, attributes=7), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+    "length of less than a header": (handmade.batch(THREE, 3, length_error=-60), ErrorCode.CORRUPT_MESSAGE),
+    "two batches": (handmade.values_batch([b"a"]) * 2, ErrorCode.INVALID_RECORD),
+    "bytes behind it": (handmade.values_batch([b"a"]) + b"\0" * 11, ErrorCode.INVALID_RECORD),
+    "base offset 1": (handmade.batch(ONE, 1, base_offset=1), ErrorCode.INVALID_RECORD),
+    "base offset INT64_MAX": (handmade.batch(ONE, 1, base_offset=INT64_MAX), ErrorCode.INVALID_RECORD),
+    "base offset INT64_MIN": (handmade.batch(ONE, 1, base_offset=INT64_MIN), ErrorCode.INVALID_RECORD),
+    "delta below count": (handmade.batch(THREE, 3, last_offset_delta=1), ErrorCode.INVALID_RECORD),
+    "delta above count": (handmade.batch(THREE, 3, last_offset_delta=3), ErrorCode.INVALID_RECORD),
+    "delta INT_MAX": (handmade.batch(THREE, 3, last_offset_delta=INT_MAX), ErrorCode.INVALID_RECORD),
+    "delta -1": (handmade.batch(THREE, 3, last_offset_delta=-1), ErrorCode.INVALID_RECORD),
+    "count 0": (handmade.batch(b"", 0, last_offset_delta=0), ErrorCode.INVALID_RECORD),
+    "count -1": (handmade.batch(THREE, -1, last_offset_delta=2), ErrorCode.INVALID_RECORD),
+    "count and delta INT_MAX": (handmade.batch(THREE, INT_MAX), ErrorCode.INVALID_RECORD),
+    "wrong CRC": (handmade.batch(THREE, 3, crc_error=1), ErrorCode.CORRUPT_MESSAGE),
+    "inverted CRC": (handmade.batch(THREE, 3, crc_error=0xFFFFFFFF), ErrorCode.CORRUPT_MESSAGE),
+    "magic 3": (handmade.batch(THREE, 3, magic=3), ErrorCode.CORRUPT_MESSAGE),
+    "magic 127": (handmade.batch(THREE, 3, magic=127), ErrorCode.CORRUPT_MESSAGE),
+    "magic -1": (handmade.batch(THREE, 3, magic=-1), ErrorCode.CORRUPT_MESSAGE),
+    "codec 5": (handmade.batch(THREE, 3, attributes=5), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
+    "codec 7": (handmade.batch(THREE, 3, attributes=7), ErrorCode.UNSUPPORTED_COMPRESSION_TYPE),
     "negative epoch": (
-        wire.batch(ONE, 1, producer_id=1, producer_epoch=-1, base_sequence=0),
+        handmade.batch(ONE, 1, producer_id=1, producer_epoch=-1, base_sequence=0),
         ErrorCode.INVALID_RECORD,
     ),
     "negative sequence": (
-        wire.batch(ONE, 1, producer_id=1, producer_epoch=0, base_sequence=-5),
+        handmade.batch(ONE, 1, producer_id=1, producer_epoch=0, base_sequence=-5),
         ErrorCode.INVALID_RECORD,
     ),
-    "far future": (wire.batch(ONE, 1, timestamp=INT64_MAX), ErrorCode.INVALID_TIMESTAMP),
+    "far future": (handmade.batch(ONE, 1, timestamp=INT64_MAX), ErrorCode.INVALID_TIMESTAMP),
     "nothing": (b"", ErrorCode.INVALID_RECORD),
-    "half a header": (wire.values_batch([b"a"])[:40], ErrorCode.INVALID_RECORD),
+    "half a header": (handmade.values_batch([b"a"])[:40], ErrorCode.INVALID_RECORD),
 }
 
 
@@ -95,7 +95,7 @@ async def test_batches_of_old_magic(client: Client, magic: int) -> None:
     """Message sets of Kafka 0.7 to 0.10 are refused by name, never taken for a batch."""
     body = struct.pack(">bb", magic, 0) + (struct.pack(">q", 1) if magic else b"") + struct.pack(">ii", -1, 1)
     message = struct.pack(">qiI", 0, len(body) + 5, 0) + body + b"v"
-    for records in (message, message * 3, wire.batch(THREE, 3, magic=magic)):
+    for records in (message, message * 3, handmade.batch(THREE, 3, magic=magic)):
         answer = await client.produce("t", records)
         assert answer.error_code == ErrorCode.INVALID_RECORD
     assert (await client.fetch("t", 0)).high_watermark == 0
@@ -107,7 +107,10 @@ async def test_control_batches_of_clients(client: Client) -> None:
         control.ControlKind.COMMIT, producer_id=1, producer_epoch=0, coordinator_epoch=0, timestamp_ms=1
     )
     for attributes in (0x20, 0x30, -1, 0x7FF0):
-        for records in (marker, wire.batch(ONE, 1, attributes=attributes, producer_id=1, producer_epoch=0)):
+        for records in (
+            marker,
+            handmade.batch(ONE, 1, attributes=attributes, producer_id=1, producer_epoch=0),
+        ):
             answer = await client.produce("t", records)
             assert answer.error_code in (ErrorCode.INVALID_RECORD, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
     assert (await client.fetch("t", 0)).high_watermark == 0
@@ -135,9 +138,9 @@ async def test_extreme_timestamps(start_broker: StartBroker, timestamp: int) -> 
     )
     client = await Client.connect(broker.port)
     await client.create("t")
-    answer = await client.produce("t", wire.batch(ONE, 1, timestamp=timestamp))
+    answer = await client.produce("t", handmade.batch(ONE, 1, timestamp=timestamp))
     assert answer.error_code in (ErrorCode.NONE, ErrorCode.INVALID_TIMESTAMP)
-    await client.produce("t", wire.batch(ONE, 1))
+    await client.produce("t", handmade.batch(ONE, 1))
     for wanted in (timestamp, INT64_MIN, INT64_MAX, -1, -2, -3, -4, -5, -6, -7, 0):
         asked = ListOffsetsPartition(partition_index=0, timestamp=wanted)
         request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[asked])])
@@ -219,7 +222,7 @@ async def test_bombs_in_what_the_broker_opens(start_broker: StartBroker, codec: 
     )
     client = await Client.connect(broker.port)
     await client.create("t")
-    records = wire.batch(data, 1000, attributes=codec, timestamp=1_000)
+    records = handmade.batch(data, 1000, attributes=codec, timestamp=1_000)
     assert (await client.produce("t", records)).error_code == 0
     asked = ListOffsetsPartition(partition_index=0, timestamp=500)
     request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[asked])])
@@ -245,7 +248,9 @@ async def test_well_made_batches_of_too_many_records(start_broker: StartBroker) 
     await client.create("compacted", cleanup_policy="compact")
     await client.create("plain")
     count = MAX_RECORDS + 10
-    records = wire.batch(gzip.compress(wire.record(0, b"", b"") * count), count, attributes=int(Codec.GZIP))
+    records = handmade.batch(
+        gzip.compress(handmade.record(0, b"", b"") * count), count, attributes=int(Codec.GZIP)
+    )
     assert len(records) < 20_000
     tracemalloc.start()
     try:
@@ -312,16 +317,22 @@ def test_lz4_blocks_that_point_outside_their_output() -> None:
 
 def test_record_lengths_inside_a_batch() -> None:
     """Negative, overlong and ten-byte varints in records, and counts beyond them, are refused."""
-    varints = [wire.varint(-1), wire.varint(-2), wire.varint(INT_MAX), wire.varint(INT64_MIN), b"\xff" * 10]
+    varints = [
+        handmade.varint(-1),
+        handmade.varint(-2),
+        handmade.varint(INT_MAX),
+        handmade.varint(INT64_MIN),
+        b"\xff" * 10,
+    ]
     varints += [b"\xff" * 9 + b"\x01", b"\xff" * 30, b"\x80" * 9 + b"\x02", b""]
-    body = b"\0" + wire.varint(0) + wire.varint(0)
+    body = b"\0" + handmade.varint(0) + handmade.varint(0)
     for bad in varints:
         for records in (
             bad,
-            wire.varint(40) + body + bad + bytes(40),
-            wire.varint(6) + body + b"\x01\x01" + bad,
+            handmade.varint(40) + body + bad + bytes(40),
+            handmade.varint(6) + body + b"\x01\x01" + bad,
         ):
-            data = wire.batch(records, 1, timestamp=5)
+            data = handmade.batch(records, 1, timestamp=5)
             with pytest.raises(MalformedBatch):
                 list(iter_records(data))
             assert first_record_at(data, 1, 0, 1 << 20) == (0, 5)
@@ -330,7 +341,9 @@ def test_record_lengths_inside_a_batch() -> None:
 async def test_a_batch_whose_records_cannot_be_read_is_found_by_time(client: Client) -> None:
     """Kafka #23429: the broker stores such a batch (it opens none), and a lookup by time answers with it."""
     for codec in (Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD):
-        answer = await client.produce("t", wire.batch(b"no such data", 2, attributes=codec, timestamp=9_000))
+        answer = await client.produce(
+            "t", handmade.batch(b"no such data", 2, attributes=codec, timestamp=9_000)
+        )
         assert answer.error_code == 0
     asked = ListOffsetsPartition(partition_index=0, timestamp=8_000)
     request = ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=[asked])])

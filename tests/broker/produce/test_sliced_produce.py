@@ -32,7 +32,7 @@ from lockstep.storage.partition import PartitionLog
 from lockstep.storage.types import NotLeader
 from tests.broker.waiting import until
 from tests.broker.wire import Client, batch
-from tests.campaigns import wire
+from tests.support import handmade_frames as handmade
 
 UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 VALUE = batch(b"value")
@@ -69,8 +69,8 @@ async def test_batches_that_must_be_opened_leave_others_their_turn(client: Clien
     """Each is small and honest; together they held the loop until the last of them was appended."""
     await client.create("t", 2, cleanup_policy="compact")
     count, batches = 10_000, 40
-    records = gzip.compress(wire.record(0, b"", b"") * count)
-    data = wire.batch(records, count, attributes=int(Codec.GZIP))
+    records = gzip.compress(handmade.record(0, b"", b"") * count)
+    data = handmade.batch(records, count, attributes=int(Codec.GZIP))
     assert len(data) < 1_000
     holds: list[float] = []
     watching = asyncio.ensure_future(watch(holds))
