@@ -129,9 +129,10 @@ async def test_create_partitions_grows_each_topic_on_its_own(caller: ControllerC
 
 async def test_create_partitions_grows_nothing_by_a_validation(caller: ControllerCaller) -> None:
     await caller.create("t")
-    request = CreatePartitionsRequest(topics=[growth("t", 3)], timeout_ms=1000, validate_only=True)
-    (result,) = (await caller.call(request, 3)).results
-    assert (result.error_code, partition_counts(caller)) == (ErrorCode.NONE, {"t": 1})
+    for topic in (growth("t", 3), growth("t", 3, [1], [1])):
+        request = CreatePartitionsRequest(topics=[topic], timeout_ms=1000, validate_only=True)
+        (result,) = (await caller.call(request, 3)).results
+        assert (result.error_code, partition_counts(caller)) == (ErrorCode.NONE, {"t": 1})
 
 
 async def test_create_partitions_reports_a_failed_growth_and_a_topic_named_twice(

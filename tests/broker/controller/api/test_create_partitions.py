@@ -104,14 +104,6 @@ async def test_one_refusal_leaves_the_others(broker: Broker, client: Client) -> 
     assert await grow(client) == []
 
 
-async def test_validate_only_makes_nothing(broker: Broker, client: Client) -> None:
-    await client.create("t")
-    (result,) = await grow(client, wanted("t", 9, *[[1]] * 8), validate_only=True)
-    assert result.error_code == 0
-    assert broker.assembly.cluster.partition_count == 1
-    assert len(broker.groups[1].partitions) == 2  # the control partition is one, too
-
-
 async def test_limits(start_broker: StartBroker) -> None:
     broker = await start_broker(lockstep_max_partitions_per_request="5", lockstep_max_partitions="10")
     client = await Client.connect(broker.port)

@@ -70,8 +70,9 @@ async def test_the_result_has_what_was_created(caller: ControllerCaller) -> None
 
 
 async def test_nothing_is_created_by_a_validation(caller: ControllerCaller) -> None:
-    (result,) = await create(caller, topic("t", 3), validate_only=True)
+    result, rejected = await create(caller, topic("t", 3), topic("b/d"), validate_only=True)
     assert (result.error_code, result.num_partitions, result.topic_id) == (0, 3, bytes(16))
+    assert rejected.error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
     assert caller.metadata.cluster.topics() == []
 
 
@@ -127,30 +128,42 @@ async def test_another_node_than_the_controller_changes_nothing(caller: Controll
 
 
 async def test_topics_are_deleted_by_name_or_by_id(caller: ControllerCaller) -> None:
-    ids = {name: await caller.create(name) for name in ("a", "b", "c", "d")}
+    ids = {name: await caller.create(name) for name in ("a", "b", "c", "d", "e")}
     state = DeleteTopicState
     request = DeleteTopicsRequest(
         topics=[
             state(name="a"),
-            state(name=None, topic_id=ids["b"]),
+            state(topic_id=ids["b"]),
             state(name="c"),
             state(name="c"),
             state(name="d", topic_id=ids["d"]),
+            state(topic_id=ids["e"]),
+            state(name="e"),
             state(name="no"),
-            state(name=None, topic_id=b"x" * 16),
+            state(topic_id=b"x" * 16),
+            state(),
         ]
     )
     results = (await caller.call(request, 6)).responses
     invalid = ErrorCode.INVALID_REQUEST
-    assert [each.error_code for each in results] == [
-        0,
-        0,
-        invalid,
-        invalid,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.UNKNOWN_TOPIC_ID,
+    assert [(each.name, each.error_code) for each in results] == [
+        ("a", 0),
+        ("b", 0),
+        ("c", invalid),
+        ("d", invalid),
+        ("e", 0),
+        ("e", invalid),
+        ("no", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        (None, ErrorCode.UNKNOWN_TOPIC_ID),
+        (None, invalid),
     ]
     assert [each.name for each in caller.metadata.cluster.topics()] == ["c", "d"]
+    for version, twice in (
+        (4, DeleteTopicsRequest(topic_names=["c", "c"])),
+        (6, DeleteTopicsRequest(topics=[state(name="no"), state(name="no")])),
+    ):
+        (result,) = (await caller.call(twice, version)).responses
+        assert result.error_code == invalid
 
 
 async def test_deletion_may_be_disabled() -> None:

@@ -153,14 +153,6 @@ async def test_defaults_and_assignments(start_broker: StartBroker) -> None:
     assert len(topic.partitions) == 3
 
 
-async def test_validate_only_makes_nothing(broker: Broker, client: Client) -> None:
-    results = await create(client, wanted("t", 2), wanted("b/d"), validate_only=True)
-    assert [each.error_code for each in results] == [0, ErrorCode.INVALID_TOPIC_EXCEPTION]
-    assert results[0].topic_id == ZERO
-    assert results[0].num_partitions == 2
-    assert broker.assembly.cluster.topics() == []
-
-
 async def test_limits(start_broker: StartBroker) -> None:
     broker = await start_broker(lockstep_max_partitions_per_request="5", lockstep_max_partitions="8")
     client = await Client.connect(broker.port)
@@ -186,46 +178,6 @@ async def test_delete_in_every_version(broker: Broker, client: Client, version: 
         ("no", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
     ]
     assert broker.assembly.cluster.topics() == []
-
-
-async def test_delete_by_id(broker: Broker, client: Client) -> None:
-    one, two = await client.create("one"), await client.create("two")
-    request = DeleteTopicsRequest(
-        topics=[
-            DeleteTopicState(topic_id=one),
-            DeleteTopicState(topic_id=b"x" * 16),
-            DeleteTopicState(),
-            DeleteTopicState(name="two", topic_id=two),
-        ]
-    )
-    response = await client.call(request, 6)
-    assert [(each.name, each.topic_id, each.error_code) for each in response.responses] == [
-        ("one", one, 0),
-        (None, b"x" * 16, ErrorCode.UNKNOWN_TOPIC_ID),
-        ("two", two, ErrorCode.INVALID_REQUEST),
-        (None, ZERO, ErrorCode.INVALID_REQUEST),
-    ]
-    twice = DeleteTopicsRequest(topics=[DeleteTopicState(topic_id=two), DeleteTopicState(name="two")])
-    response = await client.call(twice, 6)
-    assert [each.error_code for each in response.responses] == [0, ErrorCode.INVALID_REQUEST]
-    assert broker.assembly.cluster.topics() == []
-    for version in (4, 6):
-        request = DeleteTopicsRequest(topic_names=["no", "no"])
-        if version == 6:
-            request = DeleteTopicsRequest(topics=[DeleteTopicState(name="no"), DeleteTopicState(name="no")])
-        response = await client.call(request, version)
-        assert [(each.name, each.error_code) for each in response.responses] == [
-            ("no", ErrorCode.INVALID_REQUEST)
-        ]
-
-
-async def test_deletion_may_be_off(start_broker: StartBroker) -> None:
-    broker = await start_broker(delete_topic_enable="false")
-    client = await Client.connect(broker.port)
-    await client.create("t")
-    for version, error in ((2, ErrorCode.INVALID_REQUEST), (3, ErrorCode.TOPIC_DELETION_DISABLED)):
-        response = await client.call(DeleteTopicsRequest(topic_names=["t"]), version)
-        assert response.responses[0].error_code == error
 
 
 # --- configurations ---------------------------------------------------------------------------------------

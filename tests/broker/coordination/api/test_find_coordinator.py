@@ -53,14 +53,6 @@ async def test_this_node_for_every_transactional_id(broker: Broker, client: Clie
     assert broker.assembly.cluster.topic(CONSUMER_OFFSETS) is None
 
 
-@pytest.mark.parametrize("version", range(1, 7))
-async def test_nobody_for_share_groups(broker: Broker, client: Client, version: int) -> None:
-    count = 3 if version >= 4 else 1
-    for kind in (SHARE, 3, -1):
-        assert await find(client, version, kind) == [(ErrorCode.INVALID_REQUEST, -1, "", -1)] * count
-    assert broker.assembly.cluster.topic(CONSUMER_OFFSETS) is None
-
-
 async def test_no_room_for_the_topic(start_broker: StartBroker) -> None:
     broker = await start_broker(lockstep_max_partitions="10")
     client = await Client.connect(broker.port)

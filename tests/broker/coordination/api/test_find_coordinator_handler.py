@@ -87,9 +87,10 @@ async def test_a_topic_that_cannot_be_created(version: int) -> None:
     ]
 
 
-@each_case("version", [3, 4])
-async def test_share_groups_have_none(version: int) -> None:
+@each_case("version", range(1, 7))
+@each_case("kind", [SHARE, 3, -1])
+async def test_share_groups_have_none(version: int, kind: int) -> None:
     groups = FakeRegistry(is_ready=False)
-    text = "Unknown coordinator type 2."
-    assert await find(groups, "here", kind=SHARE, version=version) == [(E.INVALID_REQUEST, -1, "", -1, text)]
+    text = f"Unknown coordinator type {kind}."
+    assert await find(groups, "here", kind=kind, version=version) == [(E.INVALID_REQUEST, -1, "", -1, text)]
     assert groups.creations == 0

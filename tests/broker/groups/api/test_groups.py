@@ -73,6 +73,7 @@ def list_groups(groups: FakeGroups, **filters: list[str]) -> Any:
         ({"types_filter": ["CLASSIC"]}, ["g"]),
         ({"types_filter": ["consumer"]}, []),
         ({"states_filter": ["Empty"], "types_filter": ["classic"]}, []),
+        ({"states_filter": ["Stable"], "types_filter": ["consumer", "classic"]}, ["g"]),
     ],
 )
 def test_filters_of_a_list(groups: FakeGroups, filters: dict[str, list[str]], expected: list[str]) -> None:

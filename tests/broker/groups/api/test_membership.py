@@ -113,12 +113,6 @@ async def test_sync_in_every_version(client: Client, version: int) -> None:
     assert (member.member_metadata, member.member_assignment) == (b"meta", b"part")
 
 
-async def test_sync_5_must_name_the_protocol(client: Client) -> None:
-    joined = await join(client)
-    request = SyncGroupRequest(group_id="g", generation_id=1, member_id=joined.member_id)
-    assert (await client.call(request, 5)).error_code == E.INCONSISTENT_GROUP_PROTOCOL
-
-
 @pytest.mark.parametrize("version", range(5))
 async def test_heartbeat_in_every_version(client: Client, version: int) -> None:
     joined = await join(client)
@@ -165,23 +159,6 @@ async def test_list_in_every_version(client: Client, version: int) -> None:
     assert listed.group_type == ("classic" if version >= 5 else "")
 
 
-@pytest.mark.parametrize(
-    ("states", "types", "count"),
-    [
-        (["completingREBALANCE "], [], 1),
-        (["Stable", "Empty"], [], 0),
-        (["nonsense"], [], 0),
-        ([], ["Classic"], 1),
-        ([], ["consumer"], 0),
-        (["CompletingRebalance"], ["consumer", "classic"], 1),
-    ],
-)
-async def test_list_filters(client: Client, states: list[str], types: list[str], count: int) -> None:
-    await join(client)
-    answer = await client.call(ListGroupsRequest(states_filter=states, types_filter=types), 5)
-    assert len(answer.groups) == count
-
-
 @pytest.mark.parametrize("version", range(3))
 async def test_delete_in_every_version(client: Client, version: int) -> None:
     joined = await join(client)
@@ -195,17 +172,6 @@ async def test_delete_in_every_version(client: Client, version: int) -> None:
     assert [(each.group_id, each.error_code) for each in answer.results] == [("g", 0)]
     assert (await client.call(ListGroupsRequest(), 5)).groups == []
     assert (await client.call(DeleteGroupsRequest(), version)).results == []
-
-
-async def test_a_group_without_a_name(client: Client) -> None:
-    for request, version in (
-        (joining(group=""), 9),
-        (joining(group=""), 0),
-        (SyncGroupRequest(generation_id=1, protocol_type="x", protocol_name="x"), 5),
-        (HeartbeatRequest(generation_id=1), 4),
-        (LeaveGroupRequest(), 5),
-    ):
-        assert (await client.call(request, version)).error_code == E.INVALID_GROUP_ID
 
 
 async def test_no_coordinator_yet(broker: Broker) -> None:

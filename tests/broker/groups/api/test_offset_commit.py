@@ -3,7 +3,6 @@ none."""
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from lockstep.broker.groups.group_records import MAX_COMMIT_BYTES, OFFSET_BYTES
 from lockstep.broker.server import Broker
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.offset_commit import OffsetCommitRequest, OffsetCommitRequestPartition
-from lockstep.storage.log_group import LogGroup
 from tests.broker.conftest import StartBroker
 from tests.broker.groups.api.offsets import TopicIds, commit, committed, fetch, ready, request, topic_of
 from tests.broker.left_behind import copy_as_killed
@@ -31,20 +29,6 @@ async def ids(client: Client) -> TopicIds:
 async def test_every_version(client: Client, ids: TopicIds, version: int) -> None:
     assert await commit(client, version, {("t", 0): 5, ("t", 2): 7}, ids) == {("t", 0): 0, ("t", 2): 0}
     assert await committed(client) == {("t", 0): 5, ("t", 2): 7}
-
-
-@pytest.mark.parametrize("version", [2, 9, 10])
-async def test_what_does_not_exist(client: Client, ids: TopicIds, version: int) -> None:
-    ids["nope"] = b"0123456789abcdef"
-    unknown = E.UNKNOWN_TOPIC_ID if version == 10 else E.UNKNOWN_TOPIC_OR_PARTITION
-    offsets = {("t", 0): 1, ("t", 3): 1, ("t", -1): 1, ("nope", 0): 1}
-    assert await commit(client, version, offsets, ids) == {
-        ("t", 0): 0,
-        ("t", 3): E.UNKNOWN_TOPIC_OR_PARTITION,
-        ("t", -1): E.UNKNOWN_TOPIC_OR_PARTITION,
-        ("nope", 0): unknown,
-    }
-    assert await committed(client) == {("t", 0): 1}
 
 
 @pytest.mark.parametrize(
@@ -178,12 +162,6 @@ async def test_a_full_disk(
         assert await committed(client) == {("t", 0): 1}
     assert await commit(client, 9, {("t", 0): 3}, ids) == {("t", 0): 0}
     assert await committed(client) == {("t", 0): 3}
-
-
-async def test_another_node_leads(client: Client, ids: TopicIds, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LogGroup, "is_leader", property(lambda self: False))
-    assert await commit(client, 9, {("t", 0): 2}, ids) == {("t", 0): E.NOT_COORDINATOR}
-    await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("version", [2, 10])

@@ -68,18 +68,6 @@ async def test_what_is_forgotten(client: Client, ids: TopicIds) -> None:
     assert (await delete(client, {"t": [1]}))[0] == E.GROUP_ID_NOT_FOUND
 
 
-@pytest.mark.parametrize(("group_id", "error"), [("", E.INVALID_GROUP_ID), ("zzz", E.GROUP_ID_NOT_FOUND)])
-async def test_groups_that_are_not_there(
-    client: Client, ids: TopicIds, group_id: str, error: ErrorCode
-) -> None:
-    for places in ({"t": [0]}, {"nope": [0]}, {}):
-        assert await delete(client, places, group_id) == (error, {})
-
-
-async def test_before_there_is_a_coordinator(client: Client) -> None:
-    assert await delete(client, {"t": [0]}) == (E.NOT_COORDINATOR, {})
-
-
 async def test_what_members_subscribe_to(
     client: Client, ids: TopicIds, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,7 +8,6 @@ import pytest
 
 from lockstep.broker.server import Broker
 from lockstep.protocol.errors import ErrorCode
-from lockstep.protocol.messages.delete_topics import DeleteTopicsRequest
 from lockstep.protocol.messages.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -16,8 +15,7 @@ from lockstep.protocol.messages.offset_fetch import (
     OffsetFetchRequestTopics,
 )
 from lockstep.storage.log_group import LogGroup
-from tests.broker.fakes import forget_nothing
-from tests.broker.groups.api.offsets import TopicIds, commit, committed, fetch, ready, request
+from tests.broker.groups.api.offsets import TopicIds, commit, fetch, ready, request
 from tests.broker.wire import Client
 
 E = ErrorCode
@@ -39,14 +37,6 @@ def asking(version: int, ids: TopicIds, group_id: str = "g", indexes: tuple[int,
     if version >= 10:
         named = OffsetFetchRequestTopics(topic_id=ids["t"], partition_indexes=list(indexes))
     return OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=[named])])
-
-
-async def test_all_of_a_group_is_told_once(client: Client, ids: TopicIds) -> None:
-    """34 bytes may ask for a megabyte: not for a thousand of them."""
-    groups = [OffsetFetchRequestGroup(group_id="g", topics=None) for _ in range(1_000)]
-    first, *others = (await client.call(OffsetFetchRequest(groups=groups), 8)).groups
-    assert (first.error_code, [each.name for each in first.topics]) == (0, ["t"])
-    assert {(each.error_code, len(each.topics)) for each in others} == {(E.INVALID_REQUEST, 0)}
 
 
 @pytest.mark.parametrize("version", [1, 8, 10])
@@ -159,14 +149,6 @@ async def test_offsets_wait_for_commits(
 async def client_turn(client: Client) -> None:
     """A round trip: whatever was sent before has been served."""
     await client.call(OffsetFetchRequest(groups=[]), 8)
-
-
-async def test_a_topic_made_again_has_no_offsets(client: Client, ids: TopicIds, broker: Broker) -> None:
-    broker.assembly.topics.commands.forget_offsets_here = forget_nothing  # the tombstones are not written yet
-    await client.call(DeleteTopicsRequest(topic_names=["t"]), 5)
-    await client.create("t", 3)
-    assert await committed(client) == {}
-    assert await fetch(client, "g", {"t": [0]}) == {("t", 0): (-1, -1, "")}
 
 
 @pytest.mark.parametrize("version", [1, 2, 8])

@@ -124,7 +124,9 @@ def test_offsets_are_stored_and_read(world: World, version: int) -> None:
 
 def test_an_unknown_partition_has_an_error_of_its_own(world: World) -> None:
     unknown = E.UNKNOWN_TOPIC_OR_PARTITION
-    assert world.committed(9, {("t", 0): 5, ("t", 2): 6, ("u", 0): 7}) == [E.NONE, unknown, unknown]
+    for version in (2, 9):
+        offsets = {("t", 0): 5, ("t", 2): 6, ("t", -1): 6, ("u", 0): 7}
+        assert world.committed(version, offsets) == [E.NONE, unknown, unknown, unknown]
     world.ids["u"] = bytes(16)
     assert world.committed(10, {("u", 0): 7}) == [E.UNKNOWN_TOPIC_ID]
     assert found(world.fetch(8, all_of())) == {("t", 0): 5}
@@ -223,7 +225,8 @@ def test_offsets_are_deleted(world: World) -> None:
 def test_errors_of_a_deletion(world: World) -> None:
     assert delete(world, "", ("t", 0)).error_code == E.INVALID_GROUP_ID
     assert world.groups.lookups == []
-    assert delete(world, "x", ("t", 0)).error_code == E.GROUP_ID_NOT_FOUND
+    for places in ([("t", 0)], [("nope", 0)], []):
+        assert delete(world, "x", *places).error_code == E.GROUP_ID_NOT_FOUND
     world.groups.error = E.NOT_COORDINATOR
     assert delete(world, "x", ("t", 0)).error_code == E.NOT_COORDINATOR
 

@@ -59,24 +59,6 @@ async def test_every_version(broker: Broker, client: Client, version: int) -> No
         assert topic.topic_id == topic_id
 
 
-@pytest.mark.parametrize("version", [0, 1, 13])
-async def test_a_node_that_does_not_know_all_topics_yet_names_none(
-    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, version: int
-) -> None:
-    """A list that lacks some looks like one of all: who asks goes to another node."""
-    await client.create("t")
-    monkeypatch.setattr(type(broker.assembly.nodes), "is_informed", False)
-    other = await Client.connect(broker.port)
-    assert await ask(other, "t") == {"t": 0}, "what it knows is told"
-    assert await ask(other, "u") == {"u": ErrorCode.LEADER_NOT_AVAILABLE}
-    everything = MetadataRequest(topics=[] if version == 0 else None)
-    with pytest.raises((OSError, EOFError)):
-        await other.call(everything, version)
-    monkeypatch.undo()
-    found: MetadataResponse = await client.call(everything, version)
-    assert [topic.name for topic in found.topics] == ["t"]
-
-
 async def test_all_topics_are_up_to_date_for_every_kind_of_client(broker: Broker, client: Client) -> None:
     async def names(version: int, operations: bool = False) -> list[tuple[str | None, int]]:
         request = MetadataRequest(topics=None, include_topic_authorized_operations=operations)

@@ -50,9 +50,10 @@ async def test_a_node_that_does_not_know_all_topics_names_none_of_all(
     caller.create("t")
     caller.metadata.cluster.groups.clear()
     assert not caller.metadata.nodes.is_informed
-    assert await ask(caller, "u") == {"u": ErrorCode.LEADER_NOT_AVAILABLE}
-    with pytest.raises(ConnectionRejected, match="all topics"):
-        await caller.call(MetadataRequest(topics=None), 13)
+    assert await ask(caller, "t", "u") == {"t": 0, "u": ErrorCode.LEADER_NOT_AVAILABLE}, "what it knows"
+    for version in (0, 1, 13):
+        with pytest.raises(ConnectionRejected, match="all topics"):
+            await caller.call(MetadataRequest(topics=[] if version == 0 else None), version)
 
 
 async def test_the_response_for_all_topics_is_encoded_again_after_a_change(caller: MetadataCaller) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from lockstep.broker.server import Broker
@@ -24,12 +22,6 @@ async def begin(broker: Broker, client: Client, *names: str) -> None:
     await transactions.add_partitions(names[-1], *identity, [("t", 0)], 0)
 
 
-async def listed(client: Client, **filters: Any) -> list[str]:
-    response = await client.call(ListTransactionsRequest(**filters), 2)
-    assert response.error_code == 0
-    return [each.transactional_id for each in response.transaction_states]
-
-
 @pytest.mark.parametrize("version", range(3))
 async def test_none_are_listed(client: Client, version: int) -> None:
     states = ["Ongoing", "Bogus", "", "ongoing", "Bogus", "PrepareEpochFence"]
@@ -37,32 +29,6 @@ async def test_none_are_listed(client: Client, version: int) -> None:
     response = await client.call(request, version)
     assert (response.error_code, response.transaction_states) == (0, [])
     assert response.unknown_state_filters == ["Bogus", "", "ongoing"]
-
-
-@pytest.mark.parametrize(
-    ("pattern", "error"),
-    [
-        (None, 0),
-        ("", 0),
-        ("my-.*", 0),
-        ("[", ErrorCode.INVALID_REGULAR_EXPRESSION),
-        ("(" * 20_000, ErrorCode.INVALID_REGULAR_EXPRESSION),
-    ],
-)
-async def test_patterns(client: Client, pattern: str | None, error: int) -> None:
-    response = await client.call(ListTransactionsRequest(transactional_id_pattern=pattern), 2)
-    assert response.error_code == error
-
-
-async def test_filters(broker: Broker, client: Client) -> None:
-    await begin(broker, client, "a-1", "a-2", "b-1")
-    assert sorted(await listed(client)) == ["a-1", "a-2", "b-1"]
-    assert await listed(client, state_filters=["Ongoing", "Bogus"]) == ["b-1"]
-    assert await listed(client, state_filters=["Bogus"]) == []
-    assert await listed(client, producer_id_filters=[1]) == ["a-2"]
-    assert await listed(client, transactional_id_pattern="b.*|a-2", state_filters=["Empty"]) == ["a-2"]
-    assert await listed(client, duration_filter=60_000, state_filters=["Ongoing"]) == []
-    assert await listed(client, duration_filter=-7, state_filters=["Ongoing"]) == ["b-1"]
 
 
 async def test_a_pattern_that_takes_too_long(
@@ -84,18 +50,6 @@ async def test_where_it_is_not_certain_who_coordinates(
     assert (await client.call(ListTransactionsRequest(), 2)).error_code == loading
     response = await client.call(DescribeTransactionsRequest(transactional_ids=["a"]), 0)
     assert response.transaction_states[0].error_code == loading
-
-
-async def test_described(broker: Broker, client: Client) -> None:
-    await begin(broker, client, "a", "b")
-    request = DescribeTransactionsRequest(transactional_ids=["b", "nobody", "", "b"])
-    first, nobody, empty, again = (await client.call(request, 0)).transaction_states
-    assert (first.transaction_state, first.producer_id, first.producer_epoch) == ("Ongoing", 1, 0)
-    assert [(each.topic, each.partitions) for each in first.topics] == [("t", [0])]
-    assert again == first
-    assert (first.transaction_timeout_ms, first.transaction_start_time_ms > 0) == (60_000, True)
-    assert nobody.error_code == ErrorCode.TRANSACTIONAL_ID_NOT_FOUND
-    assert empty.error_code == ErrorCode.INVALID_REQUEST
 
 
 async def test_a_transaction_is_described_again_only_so_often(broker: Broker, client: Client) -> None:

@@ -349,6 +349,9 @@ async def list_ids(transactions: FakeTransactions, **filters: Any) -> tuple[int,
     [
         ({}, ["a", "b"]),
         ({"state_filters": ["Ongoing"]}, ["b"]),
+        ({"transactional_id_pattern": ""}, ["a", "b"]),
+        ({"transactional_id_pattern": "b.*|a", "state_filters": ["Empty"]}, ["a"]),
+        ({"duration_filter": -7, "state_filters": ["Ongoing"]}, ["b"]),
         ({"producer_id_filters": [1, 9]}, ["a"]),
         ({"duration_filter": 39_999}, ["a", "b"]),
         ({"duration_filter": 40_000}, []),
@@ -362,8 +365,11 @@ async def test_filters_of_a_list(filters: dict[str, Any], expected: list[str]) -
 async def test_errors_of_a_list() -> None:
     transactions = FakeTransactions()
     assert await list_ids(transactions, state_filters=["Bogus"]) == (E.NONE, [], ["Bogus"])
-    pattern = {"transactional_id_pattern": "["}
-    assert await list_ids(transactions, **pattern) == (E.INVALID_REGULAR_EXPRESSION, [], [])
+    states = ["Ongoing", "Bogus"]
+    assert await list_ids(transactions, state_filters=states) == (E.NONE, ["b"], ["Bogus"])
+    for pattern in ("[", "(" * 20_000):
+        found = await list_ids(transactions, transactional_id_pattern=pattern)
+        assert found == (E.INVALID_REGULAR_EXPRESSION, [], [])
     transactions.error = E.COORDINATOR_LOAD_IN_PROGRESS
     assert await list_ids(transactions) == (E.COORDINATOR_LOAD_IN_PROGRESS, [], [])
 
@@ -372,9 +378,10 @@ def test_descriptions() -> None:
     transactions = FakeTransactions()
     handler = DescribeTransactions(transactions())
     response: Any = handler.handle(
-        client(), header(0), DescribeTransactionsRequest(transactional_ids=["b", "x"])
+        client(), header(0), DescribeTransactionsRequest(transactional_ids=["b", "x", "b"])
     )
-    known, unknown = response.transaction_states
+    known, unknown, again = response.transaction_states
+    assert again == known
     assert (known.error_code, known.transaction_state, known.producer_id) == (E.NONE, "Ongoing", 2)
     assert [(each.topic, each.partitions) for each in known.topics] == [("t", [0])]
     assert (known.transaction_timeout_ms, known.transaction_start_time_ms) == (60_000, 10_000)
