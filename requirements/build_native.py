@@ -29,6 +29,7 @@ WANTED = (
     "lockstep/protocol/records/batch.py",
     "lockstep/storage/raft/*.py",
     "lockstep/storage/log/batch_index.py",
+    "lockstep/storage/log/batch_runs.py",
     "lockstep/storage/log/data_log.py",
     "lockstep/storage/log/format.py",
     "lockstep/storage/log/frame_reader.py",

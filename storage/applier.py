@@ -80,6 +80,7 @@ class Applier:
 
     def _apply(self, frame: Frame, moved: dict[PartitionLog, None]) -> None:
         self._state.apply_committed(frame, moved)
+        frame.runs = None  # it may be kept for followers
         self.index = frame.index
         if self._state.control.just_closed:
             self._forget_closed()

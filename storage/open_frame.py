@@ -11,7 +11,6 @@ from crc32c import crc32c
 
 from lockstep.protocol.records.batch import BatchHeader, patch_whole
 from lockstep.storage.log.format import (
-    ENTRY_BYTES,
     ENTRY_NOTES,
     ENTRY_RAW,
     FRAME_BYTES,
@@ -19,7 +18,15 @@ from lockstep.storage.log.format import (
     frame_size,
 )
 from lockstep.storage.partition import PartitionLog
-from lockstep.storage.types import NOTES_PARTITION, BatchTooLarge, Buffer, DirectoryEntry, Frame, FrameKind
+from lockstep.storage.types import (
+    ENTRY_BYTES,
+    NOTES_PARTITION,
+    BatchTooLarge,
+    Buffer,
+    EntryFields,
+    Frame,
+    FrameKind,
+)
 
 NO_TIMESTAMP = -1
 
@@ -35,7 +42,7 @@ class OpenFrame:
     __slots__ = (
         "_clock_ms",
         "_closed",
-        "_directory",
+        "_entries",
         "_frame_bytes",
         "_max_frame_bytes",
         "_notes",
@@ -55,7 +62,7 @@ class OpenFrame:
 
     def clear(self) -> None:
         """Drops all batches."""
-        self._directory: list[DirectoryEntry] = []
+        self._entries: list[EntryFields] = []
         self._payloads: list[Buffer] = []
         self._notes: list[bytes] = []
         self._frame_bytes = FRAME_BYTES
@@ -68,7 +75,7 @@ class OpenFrame:
     @property
     def batch_count(self) -> int:
         """The number of batches in the open frame."""
-        return len(self._directory)
+        return len(self._entries)
 
     def has_room(self, batch_bytes: int, record_count: int, batches: int) -> bool:
         """True if so many batches fit together into the open frame as it is."""
@@ -115,13 +122,11 @@ class OpenFrame:
         base_offset = partition.next_offset
         size = len(batch)
         patch_whole(batch, base_offset, leader_epoch)
-        directory = self._directory
-        if not directory:
+        entries = self._entries
+        if not entries:
             self.time_ms = max(self.time_ms, self._clock_ms())
-        directory.append(
-            DirectoryEntry(
-                partition.local_id, base_offset, record_count, size, crc, leader_epoch, max_timestamp, flags
-            )
+        entries.append(
+            (partition.local_id, base_offset, record_count, size, crc, leader_epoch, max_timestamp, flags)
         )
         self._payloads.append(batch)
         self._frame_bytes += ENTRY_BYTES + size
@@ -141,7 +146,7 @@ class OpenFrame:
 
     def take(self) -> list[Frame]:
         """Returns all batches, as frames without index, term and LSN."""
-        if self._directory:
+        if self._entries:
             self._close()
         closed, self._closed = self._closed, []
         self.pending_bytes = 0
@@ -151,14 +156,12 @@ class OpenFrame:
         if self._notes:
             data = b"".join(self._notes)
             flags = ENTRY_RAW | ENTRY_NOTES
-            entry = DirectoryEntry(NOTES_PARTITION, 0, 0, len(data), crc32c(data), 0, NO_TIMESTAMP, flags)
-            self._directory.append(entry)
+            self._entries.append((NOTES_PARTITION, 0, 0, len(data), crc32c(data), 0, NO_TIMESTAMP, flags))
             self._payloads.append(data)
             self._notes = []
-        frame = Frame(
-            FrameKind.DATA, 0, 0, 0, self.time_ms, self._directory, self._payloads, self._open_records
-        )
+        frame = Frame(FrameKind.DATA, 0, 0, 0, self.time_ms, [], self._payloads, self._open_records)
+        frame.pack(self._entries)
         frame.total_bytes = self._frame_bytes
         self._closed.append(frame)
-        self._directory, self._payloads = [], []
+        self._entries, self._payloads = [], []
         self._frame_bytes, self._open_records = FRAME_BYTES, 0

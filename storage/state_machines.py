@@ -13,9 +13,18 @@ from collections.abc import Mapping
 from lockstep.storage import aborted_transactions
 from lockstep.storage.aborted_transactions import ENTRY_IN_TRANSACTION
 from lockstep.storage.control_partition import ControlPartition
+from lockstep.storage.log.batch_runs import batches_of, runs_of
 from lockstep.storage.log.format import ENTRY_NOTES, ENTRY_RAW
 from lockstep.storage.partition import PartitionLog
-from lockstep.storage.types import CONTROL_PARTITION, Buffer, CorruptLog, DirectoryEntry, Frame, StateMachine
+from lockstep.storage.types import (
+    CONTROL_PARTITION,
+    Buffer,
+    CorruptLog,
+    DirectoryEntry,
+    Frame,
+    RunMachine,
+    StateMachine,
+)
 
 CONTROL_SECTION = "partitions"
 OFFSETS_SECTION = "offsets"
@@ -32,7 +41,15 @@ class StateMachines:
         tail_machines: checkpoint section to machine.
     """
 
-    __slots__ = ("_commit_machines", "_tail_machines", "_unopened", "applied_batches", "control")
+    __slots__ = (
+        "_commit_machines",
+        "_run_machines",
+        "_tail_machines",
+        "_take_runs",
+        "_unopened",
+        "applied_batches",
+        "control",
+    )
 
     def __init__(
         self,
@@ -42,6 +59,9 @@ class StateMachines:
         self.control = ControlPartition()
         self._commit_machines = commit_machines
         self._tail_machines = tail_machines
+        self._run_machines = tuple([each for each in tail_machines.values() if isinstance(each, RunMachine)])
+        self._take_runs = len(self._run_machines) == len(tail_machines)
+        """True if each tail machine takes runs."""
         self._unopened: dict[int, PartitionLog] = {}
         """Partitions with appended batches whose opening is appended too, but not committed yet."""
         self.applied_batches = 0
@@ -77,22 +97,35 @@ class StateMachines:
 
         Raises CorruptLog where a batch does not continue its partition.
         """
-        for entry, payload in zip(frame.directory, frame.payloads, strict=True):
-            if entry.flags & ENTRY_RAW:
-                if entry.flags & ENTRY_NOTES:
-                    for machine in self._tail_machines.values():
-                        machine.replay(entry, payload, frame.time_ms)
+        time_ms, body = frame.time_ms, frame.body
+        row = begin = 0
+        for local_id, base, next_offset, count, length, leader_epoch, _, flags in runs_of(frame):
+            first, row = row, row + count
+            start, begin = begin, begin + length
+            if flags & ENTRY_RAW:
+                if flags & ENTRY_NOTES:
+                    self._replay_batches(frame, first, count)
                 continue
-            partition = self._appended_to(entry.partition)
+            partition = self._appended_to(local_id)
             if partition is None:
                 continue  # closed since: its records are dead
-            if entry.base_offset != partition.next_offset:
+            if base != partition.next_offset:
                 raise CorruptLog(
-                    f"entry {frame.index}: partition {entry.partition} continues at {entry.base_offset}, "
+                    f"entry {frame.index}: partition {local_id} continues at {base}, "
                     f"expected {partition.next_offset}"
                 )
-            partition.note_epoch(entry.leader_epoch, entry.base_offset)
-            partition.next_offset = entry.base_offset + entry.record_count
+            partition.note_epoch(leader_epoch, base)
+            partition.next_offset = next_offset
+            if flags or not self._take_runs:
+                self._replay_batches(frame, first, count)
+                continue
+            payloads = frame.payloads[first:row] if body is None else (body[start:begin],)
+            for machine in self._run_machines:
+                machine.replay_run(local_id, payloads, time_ms)
+
+    def _replay_batches(self, frame: Frame, first: int, count: int) -> None:
+        """Replays batches of a frame into the tail machines, one by one."""
+        for entry, payload in batches_of(frame, first, count):
             for machine in self._tail_machines.values():
                 machine.replay(entry, payload, frame.time_ms)
 
@@ -105,19 +138,20 @@ class StateMachines:
     def apply_committed(self, frame: Frame, advanced: dict[PartitionLog, None]) -> None:
         """Applies a committed frame: high watermarks and commit machines; `advanced` gets its partitions."""
         partitions = self.control.partitions
-        self.applied_batches += len(frame.directory)
-        for entry, payload in zip(frame.directory, frame.payloads, strict=True):
-            partition = partitions.get(entry.partition)
-            if partition is None:
+        self.applied_batches += frame.batch_count
+        row = 0
+        for local_id, _, next_offset, count, _, _, _, flags in runs_of(frame):
+            first, row = row, row + count
+            partition = partitions.get(local_id)
+            if partition is None or flags & ENTRY_RAW:
                 continue
-            if entry.flags:
-                if entry.flags & ENTRY_RAW:
-                    continue
-                if entry.flags & ENTRY_IN_TRANSACTION:
-                    partition.apply_transaction_batch(entry, payload)
-            partition.high_watermark = entry.base_offset + entry.record_count
-            if partition.machine is not None:
-                self.apply_batch(partition, entry, payload, frame.time_ms)
+            if flags & ENTRY_IN_TRANSACTION or partition.machine is not None:
+                for entry, payload in batches_of(frame, first, count):
+                    if flags & ENTRY_IN_TRANSACTION:
+                        partition.apply_transaction_batch(entry, payload)
+                    partition.high_watermark = entry.base_offset + entry.record_count
+                    self.apply_batch(partition, entry, payload, frame.time_ms)
+            partition.high_watermark = next_offset
             advanced[partition] = None
 
     def apply_batch(

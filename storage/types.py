@@ -7,9 +7,10 @@ Source: LogStore (seed 001, docs/sources.md), one frame in place of its two stor
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Protocol
+from typing import Final, Protocol, runtime_checkable
 
 Buffer = bytes | bytearray | memoryview
 
@@ -31,6 +32,17 @@ class FrameKind(IntEnum):
     NO_OP = 1
     CONFIGURATION = 2
     SKIP = 3
+
+
+ENTRY: Final = struct.Struct(">IqIIIiqI")
+"""partition, base offset, record count, length, batch CRC, leader epoch, max timestamp ms, flags."""
+ENTRY_BYTES: Final = ENTRY.size
+
+EntryFields = tuple[int, ...]
+"""A directory entry as its eight numbers."""
+Run = tuple[int, int, int, int, int, int, int, int]
+"""Neighbouring batches of one partition in a frame: partition, base offset, next offset, number of batches,
+bytes, leader epoch, newest timestamp ms, flags. Batches with flags are alone."""
 
 
 class DirectoryEntry:
@@ -67,7 +79,9 @@ class DirectoryEntry:
         self.max_timestamp = max_timestamp
         self.flags = flags
 
-    def _key(self) -> tuple[int, ...]:
+    @property
+    def fields(self) -> EntryFields:
+        """Its numbers, in the order of `ENTRY`."""
         return (
             self.partition,
             self.base_offset,
@@ -80,25 +94,32 @@ class DirectoryEntry:
         )
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, DirectoryEntry) and self._key() == other._key()
+        return isinstance(other, DirectoryEntry) and self.fields == other.fields
 
     __hash__ = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
-        return "DirectoryEntry" + repr(self._key())
+        return "DirectoryEntry" + repr(self.fields)
 
 
 class Frame:
-    """One Raft entry: what the data log writes, replicates and replays as a whole."""
+    """One Raft entry: what the data log writes, replicates and replays as a whole.
+
+    Its directory and payloads may be given as objects for each batch; or the directory as the numbers of its
+    entries and the payloads as one buffer. The objects are then made when somebody asks for them.
+    """
 
     __slots__ = (
-        "directory",
+        "_directory",
+        "_entries",
+        "_payloads",
+        "body",
         "first_lsn",
         "head",
         "index",
         "kind",
-        "payloads",
         "record_count",
+        "runs",
         "term",
         "time_ms",
         "total_bytes",
@@ -121,14 +142,85 @@ class Frame:
         self.index = index
         self.first_lsn = first_lsn
         self.time_ms = time_ms
-        self.directory = directory
-        self.payloads = payloads
-        """The batches' bytes, one per directory entry, base offset and leader epoch already patched."""
+        self._directory: list[DirectoryEntry] | None = directory
+        self._entries: list[EntryFields] | None = None
+        self._payloads: list[Buffer] | None = payloads
+        self.body: memoryview | None = None
+        """All payloads one after the other, where they lie so."""
         self.record_count = record_count
         self.head = head
         """Header and directory as they are written, equal on all replicas; None until a log wrote them."""
         self.total_bytes = 0
         """Its size in a segment; 0 until `frame_bytes` computes it."""
+        self.runs: list[Run] | None = None
+        """Its batches as `log.batch_runs.runs_of` groups them, once that was asked for."""
+
+    def pack(self, entries: list[EntryFields], body: memoryview | None = None) -> None:
+        """Give it the numbers of its directory's entries instead of objects, and its payloads as one buffer.
+
+        For a frame that was made with empty lists, or with the payloads where there is no `body`.
+        """
+        self._directory, self._entries = None, entries
+        if body is not None:
+            self._payloads, self.body = None, body
+
+    def forget_entries(self) -> None:
+        """Free the entries of a frame that has its head, from which they are decoded if somebody asks."""
+        if self._directory is None:
+            self._entries = None
+
+    @property
+    def batch_count(self) -> int:
+        """The number of batches and notes in its directory."""
+        if self._directory is not None:
+            return len(self._directory)
+        if self._entries is not None:
+            return len(self._entries)
+        assert self.head is not None
+        return int.from_bytes(self.head[_BATCH_COUNT_AT : _BATCH_COUNT_AT + 4], "big")
+
+    @property
+    def entries(self) -> list[EntryFields]:
+        """The directory as numbers; not to be changed."""
+        if self._directory is not None:
+            return [entry.fields for entry in self._directory]
+        if self._entries is not None:
+            return self._entries
+        assert self.head is not None
+        count = self.batch_count
+        return list(ENTRY.iter_unpack(self.head[-ENTRY_BYTES * count :])) if count else []
+
+    @property
+    def directory(self) -> list[DirectoryEntry]:
+        """One entry for each batch."""
+        if self._directory is None:
+            self._directory = [DirectoryEntry(*fields) for fields in self.entries]
+            self._entries = None
+        return self._directory
+
+    @property
+    def payloads(self) -> list[Buffer]:
+        """The batches' bytes, one per directory entry, base offset and leader epoch already patched."""
+        if self._payloads is None:
+            assert self.body is not None
+            self._payloads, at = [], 0
+            for fields in self.entries:
+                self._payloads.append(self.body[at : at + fields[3]])
+                at += fields[3]
+        return self._payloads
+
+    @payloads.setter
+    def payloads(self, payloads: list[Buffer]) -> None:
+        self._payloads, self.body = payloads, None
+
+    @property
+    def buffers(self) -> Sequence[Buffer]:
+        """The batches' bytes, in as few buffers as there are."""
+        return self.payloads if self.body is None else (self.body,)
+
+
+_BATCH_COUNT_AT: Final = 48
+"""Where a frame's header has the number of batches (docs/disk_format.md)."""
 
 
 class HardState:
@@ -193,6 +285,18 @@ class StateMachine(Protocol):
         """Apply one batch, written at the leader's `time_ms`. Reads no clock.
 
         Tail machines also get a frame's notes, after its batches, as an entry of `NOTES_PARTITION`.
+        """
+
+
+@runtime_checkable
+class RunMachine(Protocol):
+    """A tail machine that also takes a run at once."""
+
+    def replay_run(self, partition: int, payloads: Sequence[Buffer], time_ms: int) -> None:
+        """Apply neighbouring batches whose directory entries have no flags, as `replay` would one by one.
+
+        Args:
+            payloads: the batches in their order; a buffer may hold several, one after the other.
         """
 
 

@@ -4,5 +4,6 @@
 |---|---|
 | `command` | the command line, and the steps |
 | `raft` | the steps of the Raft core |
+| `follower` | a frame on a follower |
 | `history` | a line for each recorded commit, and which commit a step became slower with, the machine apart |
 """

@@ -31,6 +31,7 @@ from bench.load.wire import ProduceTemplate, record_batch
 from bench.machine.facts import Origin
 from bench.machine.process import REPEATS, microseconds
 from bench.micro import history
+from bench.micro.follower import follower_steps
 from bench.micro.raft import raft_steps
 from bench.settings import FILL_BATCH_RECORDS, RECORD_BYTES
 from compat_tests.probe import HOST
@@ -295,6 +296,7 @@ def _own(directory: Path | None) -> dict[str, float]:
         taken = uvloop.run(_turns(Path(parent) / "recycled", True, 1, FILL_BATCH_RECORDS, recycled=True))
         found["group turn, 1 x 15 KB, flush, recycled segment"] = taken
         found |= {name: microseconds(step) for name, step in read_steps(Path(parent) / "read")}
+        found |= dict(follower_steps(Path(parent)))
     return found
 
 

@@ -8,7 +8,7 @@ batch as a topic with locks to its first one without.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from struct import Struct
 from typing import Final
 
@@ -100,6 +100,9 @@ class LockTable:
         """Applies a batch of another leader, or a recovered one; see StateMachine."""
         if entry.partition == NOTES_PARTITION:
             self.take(payload)
+
+    def replay_run(self, partition: int, payloads: Sequence[Buffer], time_ms: int) -> None:
+        """See RunMachine: only notes matter here."""
 
     def snapshot(self, time_ms: int) -> bytes:
         """See StateMachine."""

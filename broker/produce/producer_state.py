@@ -14,12 +14,21 @@ raise the epoch); Kafka's ProducerAppendInfo and its five remembered batches.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from struct import Struct
 from typing import Final
 
 from lockstep.broker.metadata.lowest_sequences import LowestSequences, is_later
-from lockstep.protocol.records.batch import TRANSACTIONAL_FLAG, BatchHeader, read_header
+from lockstep.protocol.records.batch import (
+    BATCH_HEADER_BYTES,
+    CONTROL_FLAG,
+    CURRENT_MAGIC,
+    HEADER,
+    LENGTH_PREFIX_BYTES,
+    TRANSACTIONAL_FLAG,
+    BatchHeader,
+    read_header,
+)
 from lockstep.protocol.records.control import ControlKind, parse
 from lockstep.protocol.staged_messages import is_staged
 from lockstep.storage.types import NOTES_PARTITION, Buffer, DirectoryEntry, NewerFormat
@@ -28,6 +37,9 @@ REMEMBERED_BATCHES: Final = 5
 """Kafka's number: what `max.in.flight.requests.per.connection` may be for idempotent producers."""
 
 _SEQUENCE_SPACE: Final = 1 << 31
+_SEQUENCE_MASK: Final = _SEQUENCE_SPACE - 1
+_IN_TRANSACTION: Final = TRANSACTIONAL_FLAG | CONTROL_FLAG
+_BATCH_HEADER: Final = HEADER.unpack_from
 _VERSIONED: Final = b"\xff\xff\xff\xff"
 """The start of a snapshot with a version; the first snapshots began with a local id instead."""
 STATE_VERSION: Final = 1
@@ -317,17 +329,47 @@ class ProducerState:
 
     def replay(self, entry: DirectoryEntry, payload: Buffer, time_ms: int) -> None:
         """Apply a replicated or recovered batch; see StateMachine."""
-        if entry.partition == NOTES_PARTITION:
-            return
+        if entry.partition != NOTES_PARTITION:
+            self._replay(entry.partition, payload, entry.base_offset, time_ms)
+
+    def _replay(self, partition: int, payload: Buffer, base_offset: int, time_ms: int) -> None:
         header = read_header(payload)
         if not header.is_control:
-            self.record(entry.partition, header, entry.base_offset, time_ms)
+            self.record(partition, header, base_offset, time_ms)
             return
         marker = parse(payload)
         if marker.kind is not ControlKind.OTHER:
             producer_id, producer_epoch = header.producer_id, header.producer_epoch
-            coordinator_epoch, offset = marker.coordinator_epoch, entry.base_offset
-            self.record_end(entry.partition, producer_id, producer_epoch, coordinator_epoch, offset, time_ms)
+            coordinator_epoch = marker.coordinator_epoch
+            self.record_end(partition, producer_id, producer_epoch, coordinator_epoch, base_offset, time_ms)
+
+    def replay_run(self, partition: int, payloads: Sequence[Buffer], time_ms: int) -> None:
+        """Apply neighbouring batches; see RunMachine. Raises MalformedBatch as `replay`."""
+        for payload in payloads:
+            at, size = 0, len(payload)
+            while at < size:
+                if size - at < BATCH_HEADER_BYTES:
+                    self._replay(partition, payload[at:], 0, time_ms)  # raises
+                (base_offset, length, _, magic, _, attributes, last_delta, _, _, producer_id, epoch,
+                 sequence, _) = _BATCH_HEADER(payload, at)  # fmt: skip
+                after = at + length + LENGTH_PREFIX_BYTES
+                if magic != CURRENT_MAGIC or last_delta < 0 or not at + BATCH_HEADER_BYTES <= after <= size:
+                    self._replay(partition, payload[at:], base_offset, time_ms)  # raises
+                if producer_id >= 0 or attributes & CONTROL_FLAG:
+                    producers = self._partitions.get(partition)
+                    producer = producers.get(producer_id) if producers else None
+                    if (
+                        producer is None
+                        or producer.producer_epoch != epoch
+                        or sequence < 0
+                        or attributes & _IN_TRANSACTION
+                    ):
+                        self._replay(partition, payload[at:after], base_offset, time_ms)
+                    else:
+                        producer.append(
+                            sequence, sequence + last_delta & _SEQUENCE_MASK, base_offset, time_ms
+                        )
+                at = after
 
     def snapshot(self, time_ms: int) -> bytes:
         """All producers that have not expired by `time_ms`; forgets the others. See StateMachine."""

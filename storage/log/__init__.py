@@ -7,7 +7,7 @@
 | concern | files |
 |---|---|
 | bytes, pure | `format` (frames, segment headers), `marker`, `batch_index`, `segment_scan` |
-| what became of a frame's batches, pure | `batch_flags` |
+| a frame's batches, pure | `batch_runs`; what became of them, `batch_flags` |
 | small files | `state_file`, `checkpoint_file`, `origin_file` |
 | writing | `writer`, `segment_pool` (files made ready), `background_maintenance` (index files, checkpoints) |
 | reading by offset and time | `tail_cache`, `shared_reads`, `batch_reader`, `read_plan`, `verified` |

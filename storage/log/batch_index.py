@@ -14,12 +14,13 @@ import struct
 import sys
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from crc32c import crc32c
 
 from lockstep.storage.log.batch_flags import ENTRY_REMOVED
+from lockstep.storage.types import EntryFields
 
 NO_TIMESTAMP = -(1 << 63)
 """The timestamp of a batch that was cleaned away."""
@@ -75,6 +76,22 @@ class BatchIndex:
         self.next_offset = base + count
         self.total_bytes += length
         self.bases.append(base)
+
+    def add_run(
+        self, entries: Sequence[EntryFields], next_offset: int, place: int, length: int, leader_epoch: int
+    ) -> None:
+        """Add neighbouring batches by their directory entries, `length` bytes in all from byte `place` on."""
+        if leader_epoch != self.newest_epoch:
+            if self.bases:
+                self.earlier_epochs += ((len(self.bases), self.newest_epoch),)
+            self.newest_epoch = leader_epoch
+        _, bases, _, lengths, _, _, timestamps, _ = zip(*entries, strict=True)
+        self.positions.extend(itertools.accumulate(lengths[:-1], initial=place))
+        self.lengths.extend(lengths)
+        self.timestamps.extend(timestamps)
+        self.next_offset = next_offset
+        self.total_bytes += length
+        self.bases.extend(bases)
 
     def epoch_runs(self, first: int, last: int) -> list[tuple[int, int]]:
         """(row after its last, leader epoch) of each run of rows [first, last) with one epoch, in order."""

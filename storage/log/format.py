@@ -23,7 +23,8 @@ from lockstep.storage.log.batch_flags import (
     encode_marks,
     least_marks_bytes,
 )
-from lockstep.storage.types import Buffer, DirectoryEntry, Frame, FrameKind
+from lockstep.storage.log.batch_runs import group_batches
+from lockstep.storage.types import ENTRY, ENTRY_BYTES, Buffer, DirectoryEntry, Frame, FrameKind
 
 FORMAT = 1
 """What this code writes. Anything higher is rejected by name (`NewerFormat`)."""
@@ -38,10 +39,6 @@ FRAME_BYTES = FRAME.size
 
 FRAME_BODY = struct.Struct(">BBHIQQQqIIII16x")
 CRC = struct.Struct(">I")
-
-ENTRY = struct.Struct(">IqIIIiqI")
-"""partition, base offset, record count, length, batch CRC, leader epoch, max timestamp ms, flags."""
-ENTRY_BYTES = ENTRY.size
 
 ENTRY_RAW = 1
 """Entry flag: the payload is no Kafka batch; the entry's crc covers all of it."""
@@ -84,23 +81,9 @@ def position_text(place: int) -> str:
 
 def encode_frame_head(frame: Frame, chain: int) -> tuple[bytes, int]:
     """Header and directory of a frame that follows `chain`, and the chain value after it."""
-    pack = ENTRY.pack
-    payload_bytes = 0
-    parts = []
-    for e in frame.directory:
-        payload_bytes += e.length
-        parts.append(
-            pack(
-                e.partition,
-                e.base_offset,
-                e.record_count,
-                e.length,
-                e.crc,
-                e.leader_epoch,
-                e.max_timestamp,
-                e.flags,
-            )
-        )
+    entries = frame.entries
+    payload_bytes = sum([fields[3] for fields in entries])
+    parts = [ENTRY.pack(*fields) for fields in entries]
     directory = b"".join(parts)
     body = (
         FRAME_BODY.pack(
@@ -135,7 +118,8 @@ def frame_size(batch_count: int, payload_bytes: int) -> int:
 def frame_bytes(frame: Frame) -> int:
     """Returns the size of a frame in a segment; added up once: its batches stay as they are from now on."""
     if not frame.total_bytes:
-        frame.total_bytes = frame_size(len(frame.directory), sum([e.length for e in frame.directory]))
+        entries = frame.entries
+        frame.total_bytes = frame_size(len(entries), sum([fields[3] for fields in entries]))
     return frame.total_bytes
 
 
@@ -152,6 +136,7 @@ def payload_problem(
 ) -> str:
     """Why the payloads in `view[at:end]` are not those of the directory; empty where they are. Only in a
     frame with marks (`marked`) may some be removed or shortened."""
+    prefix = BATCH_PREFIX.unpack_from
     for local_id, base, _, length, crc, leader_epoch, _, flags in entries:
         if flags & ENTRY_LOCAL:
             if not marked:
@@ -166,8 +151,7 @@ def payload_problem(
         else:
             whole = (
                 length >= BATCH_PREFIX_BYTES
-                and BATCH_PREFIX.unpack_from(view, at)
-                == (base, length - BATCH_LENGTH_OFFSET, leader_epoch, 2, crc)
+                and prefix(view, at) == (base, length - BATCH_LENGTH_OFFSET, leader_epoch, 2, crc)
                 and crc32c(view[at + BATCH_PREFIX_BYTES : after]) == crc
             )
         if not whole:
@@ -207,11 +191,17 @@ def decode_frame(view: memoryview, at: int, chain: int, marked: bool = False) ->
     problem = payload_problem(view, at, at + payload, entries, marked)
     if problem:
         raise ValueError(problem)
-    payloads = payload_views(view, at, entries)
-    directory_entries = [DirectoryEntry(*fields) for fields in entries]
-    frame = Frame(
-        FrameKind(kind), term, index, lsn, time_ms, directory_entries, payloads, records, head_bytes
-    )
+    if marked:
+        directory_entries = [DirectoryEntry(*fields) for fields in entries]
+        payloads = payload_views(view, at, entries)
+        frame = Frame(
+            FrameKind(kind), term, index, lsn, time_ms, directory_entries, payloads, records, head_bytes
+        )
+        return frame, at + payload
+    frame = Frame(FrameKind(kind), term, index, lsn, time_ms, [], [], records, head_bytes)
+    frame.pack(entries, view[at : at + payload] if payload else None)
+    frame.total_bytes = frame_size(count, payload)
+    frame.runs = group_batches(entries)
     return frame, at + payload
 
 
@@ -231,7 +221,7 @@ def frame_buffers(frame: Frame, marked: bool = False) -> list[Buffer]:
     """What is sent of a frame that has its head. `marked` for frames that a checkpoint is sent with:
     some of their batches may have been cleaned away."""
     assert frame.head is not None
-    return [frame.head, encode_marks(frame), *frame.payloads] if marked else [frame.head, *frame.payloads]
+    return [frame.head, encode_marks(frame), *frame.payloads] if marked else [frame.head, *frame.buffers]
 
 
 def decode_frames(data: Buffer, chain: int, marked: bool = False) -> list[Frame]:

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from lockstep.storage.log.batch_flags import ENTRY_REMOVED, ENTRY_SHORTENED
-from lockstep.storage.log.format import BATCH_LENGTH_OFFSET, BATCH_PREFIX, ENTRY, ENTRY_BYTES
-from lockstep.storage.types import Buffer, DirectoryEntry, Frame
+from lockstep.storage.log.format import BATCH_LENGTH_OFFSET, BATCH_PREFIX
+from lockstep.storage.types import ENTRY, ENTRY_BYTES, Buffer, DirectoryEntry, Frame
 
 
 class RewrittenBatch(NamedTuple):

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lockstep.storage.log.format import ENTRY_BYTES, FRAME_BYTES, SEGMENT_HEADER_BYTES
+from lockstep.storage.log.format import FRAME_BYTES, SEGMENT_HEADER_BYTES
 from lockstep.storage.log.marker import MARKER_BYTES
+from lockstep.storage.types import ENTRY_BYTES
 
 FRAME_MAX_BYTES = 16 << 20
 WRITE_OVERHEAD_BYTES = MARKER_BYTES + FRAME_BYTES

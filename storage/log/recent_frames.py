@@ -20,8 +20,8 @@ _COMPACT_AT = 1024
 FRAME_COST_BYTES = 430
 """What a frame costs beside its bytes: the object, its head's and the lists'. Measured by `tracemalloc`
 (Python 3.11); small frames of one batch take nearly four times their bytes."""
-BATCH_COST_BYTES = 210
-"""What each of its batches costs: the directory's entry with its numbers. Measured likewise."""
+BATCH_COST_BYTES = 70
+"""What each of its batches costs: its buffer's head, and a place in a list. Measured likewise."""
 _SHARE_EVICTED = 16
 """A full ring makes room for a sixteenth of itself at once: most frames then cost no look at the oldest."""
 
@@ -146,7 +146,7 @@ class RecentFrames:
 
 def cost_bytes(frame: Frame, size: int) -> int:
     """Estimates the memory of a frame of so many bytes."""
-    return size + FRAME_COST_BYTES + BATCH_COST_BYTES * len(frame.directory)
+    return size + FRAME_COST_BYTES + BATCH_COST_BYTES * frame.batch_count
 
 
 def _cut(totals: array[int], count: int) -> int:

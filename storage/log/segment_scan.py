@@ -18,8 +18,6 @@ from crc32c import crc32c
 
 from lockstep.storage.log.batch_flags import apply_marks, least_marks_bytes, most_marks_bytes
 from lockstep.storage.log.format import (
-    ENTRY,
-    ENTRY_BYTES,
     FORMAT,
     FRAME,
     FRAME_BYTES,
@@ -30,7 +28,7 @@ from lockstep.storage.log.format import (
     position,
 )
 from lockstep.storage.log.marker import MARKER, MARKER_BYTES, MARKER_CRC_FROM, MARKER_MAGIC, decode_marker
-from lockstep.storage.types import DirectoryEntry, Frame, FrameKind, NewerFormat
+from lockstep.storage.types import ENTRY, ENTRY_BYTES, DirectoryEntry, Frame, FrameKind, NewerFormat
 
 WINDOW_BYTES = 256 << 10
 """Two of them are alive at a time. Larger ones cost memory that a heap keeps, and scan no faster."""

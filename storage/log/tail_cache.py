@@ -1,8 +1,9 @@
 """The newest batches of every partition, as the very bytes that were appended, up to a byte limit.
 
-Reads of the tail touch no file. What is kept of a partition has no gap and reaches its newest batch.
-Eviction is oldest first over all partitions. The limit counts what batches and partitions cost beside their
-bytes. Used from the log's own thread only.
+A row is a batch, or a run of neighbouring ones (`batch_runs.py`); a read looks for batches only within the
+runs in which it begins and ends. Reads of the tail touch no file. What is kept of a partition has no gap and
+reaches its newest batch. Eviction is oldest first over all partitions, a row at a time. The limit counts what
+batches and partitions cost beside their bytes. Used from the log's own thread only.
 """
 
 from __future__ import annotations
@@ -10,8 +11,14 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, bisect_right
 from collections import deque
+from collections.abc import Sequence
+from struct import Struct
+from typing import Final
 
 from lockstep.storage.types import Buffer
+
+Payload = Buffer | list[Buffer] | tuple[Buffer, ...]
+"""Of a row: a batch; the batches of a run; or a run in one buffer, in a tuple of one."""
 
 _COMPACT_AT = 32
 """Evicted places that a partition has room for at least: of many partitions with few batches each, a thousand
@@ -20,21 +27,41 @@ _LEAST_ORDER = 1024
 BATCH_COST_BYTES = 91
 """What a batch costs beside its bytes: its object's head, and 8 bytes with room to grow in each of four
 arrays. Measured by `tracemalloc` (Python 3.11); of batches of 100 bytes it is as much again."""
+IN_RUN_COST_BYTES: Final = 65
+"""What each batch of a run costs that has a buffer of its own: its head, and a place in a list."""
 PARTITION_COST_BYTES = 420
 """What a partition costs that has any batch here; measured likewise."""
+
+_BASE_AND_LENGTH: Final = Struct(">qi")
+_LENGTH_PREFIX_BYTES: Final = 12
+"""Base offset and length: what a batch's length does not count."""
 
 
 class PartitionTail:
     """One partition's cached batches; the first `start` entries are gone."""
 
-    __slots__ = ("ahead", "bases", "ends", "local_id", "payloads", "start", "total_bytes")
+    __slots__ = (
+        "ahead",
+        "bases",
+        "ends",
+        "has_runs",
+        "local_id",
+        "next_offset",
+        "payloads",
+        "start",
+        "total_bytes",
+    )
 
     def __init__(self, local_id: int) -> None:
         self.local_id = local_id
         self.bases = array("q")
         self.ends = array("q")
         """Running total of bytes after each batch, so that a byte budget is one bisection."""
-        self.payloads: list[Buffer | None] = []
+        self.payloads: list[Payload | None] = []
+        self.has_runs = False
+        """Whether any row was a run."""
+        self.next_offset = 0
+        """After the newest run."""
         self.start = 0
         self.ahead = 0
         """So many were evicted before their turn."""
@@ -48,7 +75,7 @@ class PartitionTail:
         if start >= _COMPACT_AT and start * 2 >= len(self.payloads):
             del self.bases[:start], self.ends[:start], self.payloads[:start]
             self.start = 0
-        return BATCH_COST_BYTES + (len(payload) if payload is not None else 0)
+        return _cost_bytes(payload) if payload is not None else 0
 
 
 class TailCache:
@@ -65,16 +92,49 @@ class TailCache:
         self._order: deque[PartitionTail] = deque()
 
     def add(self, partition: int, base: int, payload: Buffer, length: int) -> None:
+        """Add a batch."""
         tail = self._partitions.get(partition)
         if tail is None:
-            tail = self._partitions[partition] = PartitionTail(partition)
-            self._used_bytes += PARTITION_COST_BYTES
+            tail = self._new(partition)
         tail.bases.append(base)
         tail.total_bytes = end = tail.total_bytes + length
         tail.ends.append(end)
         tail.payloads.append(payload)
         self._order.append(tail)
         self._used_bytes += length + BATCH_COST_BYTES
+        if self._used_bytes > self._limit_bytes:
+            self._evict()
+
+    def add_run(
+        self,
+        partition: int,
+        base: int,
+        next_offset: int,
+        batches: list[Buffer] | tuple[Buffer, ...],
+        length: int,
+    ) -> None:
+        """Add neighbouring batches: a list of them, or all in one buffer in a tuple."""
+        tail = self._partitions.get(partition)
+        if tail is None:
+            tail = self._new(partition)
+        tail.has_runs = True
+        tail.next_offset = next_offset
+        tail.bases.append(base)
+        tail.total_bytes = end = tail.total_bytes + length
+        tail.ends.append(end)
+        tail.payloads.append(batches)
+        self._order.append(tail)
+        self._used_bytes += _cost_bytes(batches)
+        if self._used_bytes > self._limit_bytes:
+            self._evict()
+
+    def _new(self, partition: int) -> PartitionTail:
+        tail = self._partitions[partition] = PartitionTail(partition)
+        self._used_bytes += PARTITION_COST_BYTES
+        return tail
+
+    def _evict(self) -> None:
+        """Forget the oldest rows."""
         while self._used_bytes > self._limit_bytes:
             oldest = self._order.popleft()
             if oldest.ahead:
@@ -117,6 +177,8 @@ class TailCache:
         first = bisect_right(bases, offset, start) - 1
         if first < start:
             return None
+        if tail.has_runs:
+            return _read_runs(tail, first, offset, max_bytes, end_offset, min_one)
         ends = tail.ends
         before = ends[first - 1] if first else ends[0] - len(tail.payloads[0] or b"")
         last = bisect_right(ends, before + max_bytes, first)
@@ -133,6 +195,120 @@ class TailCache:
         self._partitions.clear()
         self._order.clear()
         self._used_bytes = self._ahead = 0
+
+
+def _read_runs(
+    tail: PartitionTail, first: int, offset: int, max_bytes: int, end_offset: int, min_one: bool
+) -> tuple[list[Buffer], int]:
+    """`TailCache.read` from row `first` on, which holds the offset."""
+    bases, ends, payloads = tail.bases, tail.ends, tail.payloads
+    found: list[Buffer] = []
+    row, total = first, 0
+    stop = bisect_left(bases, end_offset, first)
+    """The first row that begins at the end offset or after it."""
+    if stop == first:
+        return found, 0
+    payload = payloads[row]
+    if offset > bases[row] and not isinstance(payload, Buffer):
+        assert payload is not None
+        total, is_whole = _take(payload, offset, max_bytes, end_offset, min_one, found)
+        if not is_whole:
+            return found, total
+        row += 1
+    before = ends[row - 1] if row else ends[0] - _length(payloads[0])
+    last = min(bisect_right(ends, before + max_bytes - total, row), stop)
+    if last == stop and last > row and _end_of(tail, last - 1) > end_offset:
+        last -= 1
+    for payload in payloads[row:last]:
+        if isinstance(payload, list | tuple):
+            found += payload
+        elif payload is not None:
+            found.append(payload)
+    if last > row:
+        total += ends[last - 1] - before
+    payload = payloads[last] if last < stop else None
+    if payload is not None:
+        more, _ = _take(payload, bases[last], max_bytes - total, end_offset, min_one and not found, found)
+        total += more
+    return found, total
+
+
+def _end_of(tail: PartitionTail, row: int) -> int:
+    """The offset after a run; not above the end offset of any read for a batch alone, which is never cut."""
+    if isinstance(tail.payloads[row], Buffer):
+        return -1
+    return tail.bases[row + 1] if row + 1 < len(tail.bases) else tail.next_offset
+
+
+def _take(
+    payload: Payload, offset: int, max_bytes: int, end_offset: int, min_one: bool, found: list[Buffer]
+) -> tuple[int, bool]:
+    """Append the batches of a row from the one that holds `offset` on, as a read of the row's batches gives
+    them: (their bytes, whether the row's last one is among them)."""
+    if isinstance(payload, Buffer):
+        if not min_one and len(payload) > max_bytes:
+            return 0, False
+        found.append(payload)
+        return len(payload), True
+    if isinstance(payload, list):
+        return _take_batches(payload, offset, max_bytes, end_offset, min_one, found)
+    view = memoryview(payload[0])
+    size, begin, at = len(view), 0, 0
+    while at < size:
+        base, length = _BASE_AND_LENGTH.unpack_from(view, at)
+        if base > offset:
+            break
+        begin = at
+        at += length + _LENGTH_PREFIX_BYTES
+    end = begin
+    while end < size:
+        base, length = _BASE_AND_LENGTH.unpack_from(view, end)
+        after = end + length + _LENGTH_PREFIX_BYTES
+        if base >= end_offset or (after - begin > max_bytes and not (min_one and end == begin)):
+            break
+        end = after
+    if end > begin:
+        found.append(view[begin:end])
+    return end - begin, end == size
+
+
+def _take_batches(
+    batches: Sequence[Buffer],
+    offset: int,
+    max_bytes: int,
+    end_offset: int,
+    min_one: bool,
+    found: list[Buffer],
+) -> tuple[int, bool]:
+    """`_take` for batches in buffers of their own."""
+    total = 0
+    place = bisect_right(batches, offset, key=_base_offset) - 1
+    while place < len(batches):
+        batch = batches[place]
+        size = len(batch)
+        if _base_offset(batch) >= end_offset or (total + size > max_bytes and (total or not min_one)):
+            return total, False
+        found.append(batch)
+        total += size
+        place += 1
+    return total, True
+
+
+def _base_offset(batch: Buffer) -> int:
+    return int.from_bytes(batch[:8], "big", signed=True)
+
+
+def _length(payload: Payload | None) -> int:
+    if payload is None:
+        return 0
+    return sum(map(len, payload)) if isinstance(payload, list | tuple) else len(payload)
+
+
+def _cost_bytes(payload: Payload) -> int:
+    """Returns the memory that a row takes."""
+    if isinstance(payload, list):
+        return BATCH_COST_BYTES + IN_RUN_COST_BYTES * len(payload) + sum(map(len, payload))
+    return BATCH_COST_BYTES + _length(payload)
 
 
 def _is_kept(tail: PartitionTail) -> bool:

@@ -14,9 +14,9 @@ from crc32c import crc32c
 
 from lockstep.storage.log.background_maintenance import BackgroundMaintenance
 from lockstep.storage.log.batch_index import BatchIndex, SegmentSummary, forget_partition
+from lockstep.storage.log.batch_runs import runs_of
 from lockstep.storage.log.file_system import PWRITEV_MAX_BUFFERS, FileSystem, is_full, write_all
 from lockstep.storage.log.format import (
-    ENTRY_BYTES,
     FRAME_BYTES,
     SEGMENT_HEADER_BYTES,
     SegmentHeader,
@@ -34,7 +34,7 @@ from lockstep.storage.log.segment_pool import SegmentPool
 from lockstep.storage.log.segment_scan import LogTail
 from lockstep.storage.log.segments import Segment, SegmentTable
 from lockstep.storage.log.tail_cache import TailCache
-from lockstep.storage.types import LAST_OFFSET, Buffer, FlushFailed, Frame, StorageFull
+from lockstep.storage.types import ENTRY_BYTES, LAST_OFFSET, Buffer, FlushFailed, Frame, StorageFull
 
 PAGE_BYTES = 4096
 """Of the page cache, or a part of its pages."""
@@ -181,10 +181,8 @@ class LogWriter:
             else:
                 raise ValueError(f"the head of frame {index} does not continue the chain")
             buffers.append(head)
-            buffers.extend(frame.payloads)
-            size += len(head)
-            for e in frame.directory:
-                size += e.length
+            buffers.extend(frame.buffers)
+            size += frame_bytes(frame)
         place = self._segment_position | offset
         marker = encode_marker(self._seed, self._generation, place, self._flushed, size)
         buffers[0:2] = [marker + head] if len(frames) == 1 else [marker, buffers[1]]
@@ -224,20 +222,29 @@ class LogWriter:
         batches, cache = self._batches, self._tail_cache
         recent = self._recent if self._recent.limit_bytes else None
         for frame in frames:
-            directory = frame.directory
+            entries, body = frame.entries, frame.body
+            payloads = frame.payloads if body is None else []
             start = at
-            at += FRAME_BYTES + ENTRY_BYTES * len(directory)
-            for e, payload in zip(directory, frame.payloads, strict=True):
-                local_id = e.partition
+            at += FRAME_BYTES + ENTRY_BYTES * len(entries)
+            row = begin = 0
+            for local_id, base, next_offset, count, length, leader_epoch, newest, _ in runs_of(frame):
                 index = batches.get(local_id)
                 if index is None:
                     index = batches[local_id] = BatchIndex()
-                    self._table.begin(local_id, e.base_offset, self._active.sequence)
-                length = e.length
-                index.add(e.base_offset, e.record_count, at, length, e.max_timestamp, e.leader_epoch)
-                cache.add(local_id, e.base_offset, payload, length)
+                    self._table.begin(local_id, base, self._active.sequence)
+                payload = payloads[row] if body is None else body[begin : begin + length]
+                if count == 1:
+                    index.add(base, next_offset - base, at, length, newest, leader_epoch)
+                    cache.add(local_id, base, payload, length)
+                else:
+                    index.add_run(entries[row : row + count], next_offset, at, length, leader_epoch)
+                    run = payloads[row : row + count] if body is None else (payload,)
+                    cache.add_run(local_id, base, next_offset, run, length)
+                row += count
+                begin += length
                 at += length
             self._frame_ends.append(at)
+            frame.forget_entries()
             if recent is not None:
                 recent.add(frame, at - start)
 

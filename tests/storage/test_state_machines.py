@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import pytest
 
@@ -27,6 +28,7 @@ from lockstep.storage.state_machines import (
     StateMachines,
 )
 from lockstep.storage.types import NOTES_PARTITION, Buffer, CorruptLog, DirectoryEntry, Frame, FrameKind
+from tests.support.cases import each_case
 
 TOPIC = bytes(range(16))
 OTHER_TOPIC = bytes(range(1, 17))
@@ -46,6 +48,16 @@ class Tally:
 
     def replay(self, entry: DirectoryEntry, payload: Buffer, time_ms: int) -> None:
         self.seen.append([entry.partition, entry.base_offset, time_ms])
+
+
+class RunTally(Tally):
+    """The same, of one that takes runs."""
+
+    def replay_run(self, partition: int, payloads: Sequence[Buffer], time_ms: int) -> None:
+        """Each payload is the offset of its batch, or those of several."""
+        for payload in payloads:
+            bases = [payload[at : at + 8] for at in range(0, len(payload), 8)]
+            self.seen += [[partition, int.from_bytes(each, "big"), time_ms] for each in bases]
 
 
 class Group:
@@ -124,6 +136,33 @@ def test_an_append_moves_next_offsets_and_a_commit_high_watermarks() -> None:
     assert group.apply(frame) == [1, 2]
     assert [(p.next_offset, p.high_watermark) for p in (one, two)] == [(5, 5), (5, 5)]
     assert group.committed.seen == [[1, 0, 102], [1, 3, 102]]  # 2 has no machine
+
+
+@each_case("in_one_buffer", [False, True])
+def test_a_machine_that_takes_runs_sees_the_same_batches(in_one_buffer: bool) -> None:
+    for beside in ({}, {"other": Tally()}):
+        group, by_run = opened(), RunTally()
+        group.state = StateMachines({TOPIC: ("committed", group.committed)}, {"runs": by_run, **beside})
+        group.state.restore(opened().checkpoint())
+        expected: list[list[int]] = []
+        for flags in (0, ENTRY_TRANSACTIONAL):
+            batches = []
+            bases = [group.offsets.get(1, 0), group.offsets.get(2, 0)]
+            for number in (1, 1, 2, 1, 2, 2, 2):
+                batches.append((number, 3, bases[number - 1].to_bytes(8, "big")))
+                expected.append([number, bases[number - 1], 101 + group.index])
+                bases[number - 1] += 3
+            frame = group._frame(batches, flags)
+            if in_one_buffer:
+                entries = frame.entries
+                frame = Frame(frame.kind, 1, frame.index, 1, frame.time_ms, [], [], 21)
+                frame.pack(entries, memoryview(b"".join([payload for _, _, payload in batches])))
+            group.state.replay_appended(frame)
+            if not flags:
+                group.apply(frame)
+        assert by_run.seen == expected
+        assert group.committed.seen == [each for each in expected[:7] if each[0] == 1]
+        assert [group.partitions[each].high_watermark for each in (1, 2)] == [9, 12]
 
 
 def test_a_batch_that_leaves_a_gap_is_corruption() -> None:

@@ -9,8 +9,10 @@ import pytest
 from bench.kept import Unreadable
 from bench.machine import facts
 from bench.micro import command as micro
+from bench.micro import follower
 from bench.micro.history import is_comparable_over_time, read
 from bench.micro.raft import KEPT_ENTRIES, following_step, leading_step
+from lockstep.storage.log.data_log import DataLog
 from tests.bench.micro.records import LONG, MACHINE, PYTHON, SHORT
 
 
@@ -67,3 +69,12 @@ def test_raft_steps_can_be_repeated_for_ever() -> None:
     count = KEPT_ENTRIES + 50
     assert [lead() for _ in range(count)] == list(range(2, count + 2))  # the first entry is the no-op
     assert [follow() for _ in range(count)] == list(range(count))
+
+
+def test_a_follower_takes_every_frame(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "BATCHES", 64)
+    assert follower.follow(tmp_path, 8, 1, 2, 3) > 0
+    log = DataLog.open(tmp_path, 1)
+    frames = list(log.replay())
+    log.close()
+    assert [len(frame.directory) for frame in frames] == [8] * 8

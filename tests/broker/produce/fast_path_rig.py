@@ -163,7 +163,7 @@ class ProduceNode:
             (each.local_id, each.next_offset, each.leader_epochs) for each in self.group.partitions.values()
         ]
         return (
-            [repr(each) for each in batches._directory],
+            list(batches._entries),
             [bytes(each) for each in batches._payloads],
             [(list(map(repr, each.directory)), list(map(bytes, each.payloads))) for each in batches._closed],
             (batches.pending_bytes, batches._frame_bytes, batches._open_records, batches.time_ms),

@@ -396,7 +396,7 @@ async def test_too_many_in_flight_are_left_unread(pair: Pair) -> None:
         node.shared.max_in_flight = 3
     pair.receive(b"".join(request((0, plain()), correlation_id=number) for number in range(10)))
     assert [transport.reading for transport in pair.transports] == [False, False]
-    assert len(pair.fast.group._open._directory) == 3
+    assert len(pair.fast.group._open._entries) == 3
     found: list[int] = []
     while len(found) < 10:
         found += [correlation_id for correlation_id, _ in await pair.commit()]
@@ -410,7 +410,7 @@ async def test_no_memory_for_requests(pair: Pair) -> None:
     for node in pair.nodes:
         node.shared.max_in_flight_bytes = 0
     pair.receive(one + one)
-    assert [len(node.group._open._directory) for node in pair.nodes] == [1, 1]
+    assert [len(node.group._open._entries) for node in pair.nodes] == [1, 1]
     assert [transport.reading for transport in pair.transports] == [False, False]
     found = await pair.commit()
     assert len(found + await pair.commit()) == 2

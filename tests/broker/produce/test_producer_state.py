@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from struct import pack
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lockstep.broker.metadata.lowest_sequences import LowestSequences
 from lockstep.broker.produce.producer_state import (
@@ -20,11 +22,11 @@ from lockstep.broker.produce.producer_state import (
 )
 from lockstep.broker.server import Broker
 from lockstep.protocol.messages.delete_topics import DeleteTopicsRequest
-from lockstep.protocol.records.batch import TRANSACTIONAL_FLAG, BatchHeader
+from lockstep.protocol.records.batch import TRANSACTIONAL_FLAG, BatchHeader, MalformedBatch
 from lockstep.protocol.records.control import ControlKind, build
 from lockstep.protocol.records.record import BatchBuilder
 from lockstep.protocol.staged_messages import staged_producer_id
-from lockstep.storage.types import NOTES_PARTITION, DirectoryEntry, NewerFormat
+from lockstep.storage.types import NOTES_PARTITION, Buffer, DirectoryEntry, NewerFormat
 from tests.broker.wire import Client
 from tests.support.cases import each_case
 
@@ -406,3 +408,52 @@ def test_open_stages_are_known_and_ended_ones_soon_forgotten() -> None:
     assert not again.knows(1, first) and again.knows(1, second)
     again.forget(2)
     assert list(again.open_stages) == [(1, second)]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([-1, 7, 7, 8]),  # producer id
+            st.sampled_from([0, 0, 0, 1]),  # epoch
+            st.sampled_from([-1, 0, 3, (1 << 31) - 1]),  # sequence
+            st.integers(1, 3),  # records
+            st.sampled_from([0, 0, 0, TRANSACTIONAL_FLAG]),
+        ),
+        max_size=12,
+    ),
+    st.booleans(),
+)
+def test_a_run_leaves_what_its_batches_leave(
+    batches: list[tuple[int, int, int, int, int]], in_one_buffer: bool
+) -> None:
+    by_batch, by_run = ProducerState(DAY_MS), ProducerState(DAY_MS)
+    for each in (by_batch, by_run):
+        each.record(1, header(5, 2, 0, 8), 3, 100)
+    payloads: list[Buffer] = []
+    offset = 10
+    for producer_id, epoch, sequence, count, attributes in batches:
+        found = BatchHeader(
+            offset, 49 + 10 * count, 0, 2, 0, attributes, count - 1, 0, 0, producer_id, epoch, sequence, count
+        )
+        payload = found.pack() + b"r" * 10 * count
+        by_batch.replay(DirectoryEntry(1, offset, count, len(payload), 0, 0, 0), payload, 200)
+        payloads.append(payload)
+        offset += count
+    by_run.replay_run(1, [b"".join(payloads)] if in_one_buffer else payloads, 200)
+    assert by_run.snapshot(200) == by_batch.snapshot(200)
+
+
+@each_case("in_one_buffer", [False, True])
+def test_a_run_with_a_marker_or_a_batch_cut_short(in_one_buffer: bool) -> None:
+    """Neither is in a run of a frame that verifies; each is treated as it is alone."""
+    good = header(0).pack()
+    marker = bytes(
+        build(ControlKind.COMMIT, producer_id=7, producer_epoch=0, coordinator_epoch=3, timestamp_ms=9)
+    )
+    by_batch, by_run = filled(), filled()
+    by_batch.replay(DirectoryEntry(1, 0, 1, len(marker), 0, 0, 0), marker, 9)
+    by_run.replay_run(1, [marker], 9)
+    assert by_run.snapshot(200) == by_batch.snapshot(200)
+    for cut in (good[:60], good[:-1], good[:16] + b"\x01" + good[17:]):
+        with pytest.raises(MalformedBatch):
+            filled().replay_run(1, [b"".join([marker, cut])] if in_one_buffer else [marker, cut], 9)

@@ -31,7 +31,7 @@ def tail_answered_early() -> Iterator[None]:
     real = LogGroup.when_committed
 
     def when_committed(self: LogGroup, waiter: Waiter) -> None:
-        if self.failed is None and all(entry.partition for entry in self._open._directory):
+        if self.failed is None and all(entry[0] for entry in self._open._entries):
             self._loop.call_soon(waiter, None)
         else:
             real(self, waiter)
@@ -123,9 +123,10 @@ def followers_forget_producers() -> Iterator[None]:
     real = StateMachines.replay_appended
 
     def replay_appended(self: StateMachines, frame: Frame) -> None:
-        machines, self._tail_machines = self._tail_machines, {}
+        machines = self._tail_machines, self._run_machines
+        self._tail_machines, self._run_machines = {}, ()
         real(self, frame)
-        self._tail_machines = machines
+        self._tail_machines, self._run_machines = machines
 
     with patch.object(StateMachines, "replay_appended", replay_appended):
         yield

@@ -6,6 +6,7 @@ import re
 import struct
 from pathlib import Path
 
+from lockstep.storage import types
 from lockstep.storage.log import batch_flags, format, marker, state_file
 from tests.support.cases import each_case
 
@@ -38,7 +39,7 @@ def table(name: str) -> list[tuple[int, int]]:
         ("segment header", format.SEGMENT),
         ("marker", marker.MARKER),
         ("frame header", format.FRAME),
-        ("directory entry", format.ENTRY),
+        ("directory entry", types.ENTRY),
         ("state slot", state_file._SLOT),
         ("change", batch_flags._CHANGE),
     ],
@@ -54,4 +55,4 @@ def test_the_document_has_every_field_at_its_place(name: str, packed: struct.Str
 def test_sizes_named_in_the_document() -> None:
     text = DOCUMENT.read_text()
     assert f"{marker.MARKER_BYTES} bytes of marker, per frame {format.FRAME_BYTES}" in text
-    assert f"per batch {format.ENTRY_BYTES}" in text
+    assert f"per batch {types.ENTRY_BYTES}" in text

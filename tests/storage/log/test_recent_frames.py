@@ -25,7 +25,10 @@ def test_the_limit_counts_what_frames_really_take(batches: int) -> None:
     before = tracemalloc.get_traced_memory()[0]
     for each in bodies:
         frame = make.data(*[(1, 1, body) for body in each])
+        frame.payloads = [bytearray(payload) for payload in frame.payloads]
+        frame.pack(frame.entries)  # as a leader's frame is
         frame.head, chain = encode_frame_head(frame, chain)
+        frame.forget_entries()
         frames.add(frame, frame_bytes(frame))
         counted += cost(frame)
     taken = tracemalloc.get_traced_memory()[0] - before

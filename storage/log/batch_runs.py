@@ -1,0 +1,58 @@
+"""Runs: neighbouring batches of one partition in a frame, which log and state take at once.
+
+A run has the offsets and bytes of its batches without a gap, one leader epoch and no flags; a batch with
+flags is a run of its own. A run ends at `RUN_BYTES`, so that what cuts one, as a read that begins within it,
+looks at a few batches. Runs never span frames. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from lockstep.storage.types import Buffer, DirectoryEntry, EntryFields, Frame, Run
+
+RUN_BYTES: Final = 64 << 10
+"""LIMIT. Bytes of a run of several batches."""
+
+
+def runs_of(frame: Frame) -> list[Run]:
+    """The batches of a frame whose directory is complete, as runs in their order."""
+    runs = frame.runs
+    if runs is None:
+        runs = frame.runs = group_batches(frame.entries)
+    return runs
+
+
+def group_batches(entries: Sequence[EntryFields]) -> list[Run]:
+    """The runs of a directory, in its order."""
+    runs: list[Run] = []
+    partition = leader_epoch = -1
+    base = end = batches = size = newest = run_flags = 0
+    for local_id, offset, count, length, _, epoch, timestamp, flags in entries:
+        if (
+            local_id == partition
+            and offset == end
+            and epoch == leader_epoch
+            and not (flags or run_flags)
+            and size + length <= RUN_BYTES
+        ):
+            end += count
+            batches += 1
+            size += length
+            if timestamp > newest:
+                newest = timestamp
+            continue
+        if batches:
+            runs.append((partition, base, end, batches, size, leader_epoch, newest, run_flags))
+        partition, base, end, batches, size = local_id, offset, offset + count, 1, length
+        leader_epoch, newest, run_flags = epoch, timestamp, flags
+    if batches:
+        runs.append((partition, base, end, batches, size, leader_epoch, newest, run_flags))
+    return runs
+
+
+def batches_of(frame: Frame, first: int, count: int) -> Iterable[tuple[DirectoryEntry, Buffer]]:
+    """Some batches of a frame, each with its entry."""
+    rows = slice(first, first + count)
+    return zip(frame.directory[rows], frame.payloads[rows], strict=True)
