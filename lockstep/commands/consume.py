@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from lockstep.commands.options import (
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 _WAIT_MS = 500
 _HEARTBEAT_SECONDS = 3.0
 _COMMIT_SECONDS = 5.0
-"""As Java's consumer does, both."""
+_METADATA_MAX_AGE_MS = 300_000
+"""As Java's consumer does, all three."""
 _EARLIEST = "earliest"
 _LATEST = "latest"
 
@@ -65,6 +66,13 @@ def add_to(families: Families) -> None:
         "--group",
         metavar="GROUP",
         help="as a member of this consumer group; --from-beginning counts where it has no committed offset",
+    )
+    consume.add_argument(
+        "--metadata-max-age-ms",
+        type=whole_number,
+        default=_METADATA_MAX_AGE_MS,
+        metavar="MS",
+        help=f"with --group: notice added partitions so often (default: {_METADATA_MAX_AGE_MS})",
     )
     consume.add_argument(
         "--committed",
@@ -177,11 +185,11 @@ async def _read_in_generation(
     left: int | None,
     options: argparse.Namespace,
 ) -> int | None:
-    """Print and commit until the group rebalances; the number of records that are left to be printed."""
+    """Print and commit until the group rebalances, or has to; the number of records that are left to be
+    printed."""
     import asyncio
 
-    loop = asyncio.get_running_loop()
-    heartbeat_at, commit_at = loop.time() + _HEARTBEAT_SECONDS, loop.time() + _COMMIT_SECONDS
+    generation = _Generation(member, asyncio.get_running_loop().time, options.metadata_max_age_ms / 1000)
     printed: dict[int, int] = {}
 
     async def fetch() -> list[FetchedPartition]:
@@ -207,17 +215,42 @@ async def _read_in_generation(
                 printed |= positions
             else:
                 await asyncio.sleep(_WAIT_MS / 1000)
-            if loop.time() >= commit_at:
-                commit_at = loop.time() + _COMMIT_SECONDS
-                if not await member.commit(printed):
-                    return left
-            if loop.time() >= heartbeat_at:
-                heartbeat_at = loop.time() + _HEARTBEAT_SECONDS
-                if not await member.heartbeat():
-                    return left
+            if not await generation.goes_on(printed):
+                break
         return left
     finally:
         await member.commit(printed)
+
+
+class _Generation:
+    """The member's duties while a generation of the group lasts, each at its interval.
+
+    Args: clock: monotonic, in seconds.
+    """
+
+    def __init__(self, member: ConsumerMember, clock: Callable[[], float], metadata_max_age_s: float) -> None:
+        self._member = member
+        self._clock = clock
+        self._metadata_max_age_s = metadata_max_age_s
+        now = clock()
+        self._commit_at, self._heartbeat_at = now + _COMMIT_SECONDS, now + _HEARTBEAT_SECONDS
+        self._metadata_at = now + metadata_max_age_s
+
+    async def goes_on(self, printed: dict[int, int]) -> bool:
+        """Does what is due; False where the generation is over, or the member has to join again."""
+        member, now = self._member, self._clock()
+        if now >= self._commit_at:
+            self._commit_at = now + _COMMIT_SECONDS
+            if not await member.commit(printed):
+                return False
+        if now >= self._heartbeat_at:
+            self._heartbeat_at = now + _HEARTBEAT_SECONDS
+            if not await member.heartbeat():
+                return False
+        if now >= self._metadata_at:
+            self._metadata_at = now + self._metadata_max_age_s
+            return not await member.has_new_partitions()
+        return True
 
 
 async def _group_starts(

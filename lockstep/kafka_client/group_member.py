@@ -2,19 +2,20 @@
 
 Owns: the classic protocol's requests of one member that subscribes to one topic, and the `range` assignment
 when it leads the group, which Java's and librdkafka's consumers have, too. Invariants: offsets are committed
-in the generation that they were read in; a member that the group does not know any more joins anew. Its owner
-calls `heartbeat` at least every few seconds: nothing runs in the background. Does not: read records.
-Source: Kafka's RangeAssignor and ConsumerProtocol.
+in the generation that they were read in; a member that the group does not know any more joins again. Its
+owner calls `heartbeat` at least every few seconds, and `has_new_partitions` at the interval of its metadata:
+nothing runs in the background. Does not: read records.
+Source: Kafka's RangeAssignor, ConsumerProtocol, and ConsumerCoordinator's metadata snapshots.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from typing import Final, TypeVar
 
 from lockstep.kafka_client.client import Client
-from lockstep.kafka_client.connection import BrokerError
+from lockstep.kafka_client.connection import BrokerError, ClientError
 from lockstep.kafka_client.groups import CONSUMER, TopicPartition, commit_offsets, owned_partitions
 from lockstep.protocol.cluster_view import LEADERSHIP_ERRORS
 from lockstep.protocol.errors import ErrorCode
@@ -54,6 +55,9 @@ class ConsumerMember:
         self._topic = topic
         self._member_id = ""
         self._generation = -1
+        self._assigned_counts: dict[str, int] | None = None
+        """The number of partitions of each topic that this member assigned as the group's leader; None for
+        the other members."""
         self.partitions: tuple[int, ...] = ()
 
     async def join(self) -> None:
@@ -73,6 +77,18 @@ class ConsumerMember:
     async def heartbeat(self) -> bool:
         """True while the generation lasts; False: join again. BrokerError, ConnectionFailed."""
         return await self._is_accepted(self._beat)
+
+    async def has_new_partitions(self) -> bool:
+        """True if this member leads the group, and a topic's partitions are others than those it assigned:
+        join again, which rebalances the group. A request that fails counts as False: the next one may tell.
+        """
+        counts = self._assigned_counts
+        if counts is None:
+            return False
+        try:
+            return await self._partition_counts(counts) != counts
+        except ClientError:
+            return False
 
     async def commit(self, offsets: Mapping[int, int]) -> bool:
         """Commit an offset for each partition; False: the generation is over, join again. BrokerError."""
@@ -146,6 +162,7 @@ class ConsumerMember:
         self._check(joined.error_code)
         self._member_id, self._generation = joined.member_id, joined.generation_id
         parts: dict[str, list[TopicPartition]] = {}
+        self._assigned_counts = None
         if joined.leader == joined.member_id and not joined.skip_assignment:
             parts = await self._compute_assignment(joined.members)
         sync = SyncGroupRequest(
@@ -169,12 +186,14 @@ class ConsumerMember:
     ) -> dict[str, list[TopicPartition]]:
         """Each member's partitions; topics that are not there have none."""
         topics = {each.member_id: subscribed_topics(bytes(each.metadata)) for each in members}
-        counts = {
-            topic.name: len(topic.partitions)
-            for topic in await self._client.topics()
-            if any(topic.name in names for names in topics.values())
-        }
-        return assign_ranges(topics, counts)
+        counts = await self._partition_counts({name for names in topics.values() for name in names})
+        self._assigned_counts = counts
+        return assign_ranges(topics, {name: count for name, count in counts.items() if count})
+
+    async def _partition_counts(self, names: Collection[str]) -> dict[str, int]:
+        """By topic; 0 for one that does not exist."""
+        existing = {topic.name: len(topic.partitions) for topic in await self._client.topics()}
+        return {name: existing.get(name, 0) for name in names}
 
 
 def assign_ranges(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from uuid import uuid4
 
 import pytest
@@ -65,6 +66,38 @@ async def test_a_member_whose_group_was_joined_by_another_joins_again(running: R
         await member.leave()
         await member.leave()
         assert await committed_offsets(client, f"of-{topic}") == {(topic, 0): 3}
+
+
+async def test_the_leader_of_a_group_notices_new_partitions_and_its_other_members_do_not(
+    running: RunningBroker,
+) -> None:
+    topic = f"t-{uuid4().hex}"
+    async with Client(running.bootstrap_servers) as client, Client(running.bootstrap_servers) as other_client:
+        await client.create_topic(topic, partitions=2)
+        members = [ConsumerMember(each, f"of-{topic}", topic) for each in (client, other_client)]
+        await members[0].join()
+        assert not await members[0].has_new_partitions()
+        joining = asyncio.ensure_future(members[1].join())
+        await until_rebalance(members[0])
+        await asyncio.gather(members[0].join(), joining)
+        await client.grow_topic(topic, 4)
+        assert [await each.has_new_partitions() for each in members] == [True, False]
+        rejoining = asyncio.ensure_future(members[0].join())
+        await until_rebalance(members[1])
+        await asyncio.gather(members[1].join(), rejoining)
+        assert sorted(members[0].partitions + members[1].partitions) == [0, 1, 2, 3]
+        assert not await members[0].has_new_partitions()
+        client.close()
+        members[0]._assigned_counts = {topic: 9}
+        assert not await members[0].has_new_partitions(), "a request that fails"
+        await members[1].leave()
+
+
+async def until_rebalance(member: ConsumerMember) -> None:
+    while True:
+        if not await member.heartbeat():
+            return
+        await asyncio.sleep(0.05)
 
 
 async def test_a_group_that_assigns_otherwise_is_named(

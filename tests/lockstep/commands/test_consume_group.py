@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -12,6 +13,7 @@ from contextlib import contextmanager
 import confluent_kafka
 import pytest
 
+from lockstep.kafka_client.client import Client
 from lockstep.testing import RunningBroker
 from tests.lockstep.commands.test_serve import COMMAND, ENVIRONMENT
 from tests.lockstep.conftest import Run
@@ -114,6 +116,26 @@ def test_members_of_other_clients_share_the_partitions(
         other.close()  # it commits and leaves: its partition goes to the one that is left
         command("produce", topic, "-p", str(own), stdin=b"for who is left\n")
         assert process.stdout.readline() == "for who is left\n"
+
+
+def test_added_partitions_are_read_after_the_next_look_at_the_metadata(
+    command: Run, topic: str, running: RunningBroker
+) -> None:
+    """By the one that leads the group; nobody joins or leaves."""
+    command("topics", "create", topic, "-p", "1")
+    words = (topic, "--group", f"of-{topic}", "--from-beginning", "--metadata-max-age-ms", "100")
+    with consuming(running, *words) as process:
+        until(lambda: state(command, f"of-{topic}") == "Stable")
+        asyncio.run(add_partitions(running, topic, 3))
+        for partition in (2, 0):
+            command("produce", topic, "-p", str(partition), stdin=b"to %d\n" % partition)
+            assert process.stdout is not None
+            assert process.stdout.readline() == f"to {partition}\n"
+
+
+async def add_partitions(running: RunningBroker, topic: str, count: int) -> None:
+    async with Client(running.bootstrap_servers) as client:
+        await client.grow_topic(topic, count)
 
 
 def test_a_group_has_no_place_of_ones_own(command: Run, topic: str) -> None:
