@@ -79,6 +79,9 @@ HAND_OVER_SECONDS: Final = 0.5
 HAND_OVER_POLLS: Final = 50
 REMOVED_WAIT_SECONDS: Final = 1.0
 """A removed node redirects clients for so long before it ends."""
+REACH_SECONDS: Final = 2.0
+"""So long the ready line waits for the first contact with the other nodes."""
+REACH_LOOK_SECONDS: Final = 0.01
 SERVICE_LOOK_SECONDS: Final = 0.2
 """Between two looks at whether a node that waits for others serves."""
 EXIT_BAD_START: Final = 1
@@ -364,6 +367,17 @@ class Broker:
             return ""
         return f"a majority of the nodes that elect the controller ({reach} reached)"
 
+    async def until_voters_are_probed(self) -> None:
+        """Waits until this node has a majority, or has tried to reach every node that elects the controller;
+        at most `REACH_SECONDS`. Before that the others count as not reached."""
+        quorum = self.assembly.quorum
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(REACH_SECONDS):
+                while True:
+                    if quorum is None or not self.waits_for or quorum.is_probed():
+                        return
+                    await asyncio.sleep(REACH_LOOK_SECONDS)
+
     @property
     def is_serving(self) -> bool:
         """True if this node reaches what it needs to serve clients: a majority, and leaders."""
@@ -512,7 +526,8 @@ async def _serve_until_stopped(settings: Settings, companion: Companion | None) 
     give_memory_back()  # a replay's peak
     try:
         async with contextlib.nullcontext() if companion is None else companion(broker):
-            print(_ready_line(broker), flush=True)
+            await broker.until_voters_are_probed()
+            print(ready_line(broker), flush=True)
             reporting = asyncio.ensure_future(_report_service(broker))
             await _wait_for_end(broker, stop_requested)
             reporting.cancel()
@@ -526,12 +541,12 @@ async def _serve_until_stopped(settings: Settings, companion: Companion | None) 
         raise CannotStart("this node was removed from the cluster while it was down")
 
 
-def _ready_line(broker: Broker) -> str:
+def ready_line(broker: Broker) -> str:
     """The one line on stdout."""
     advertised = broker.separately_advertised
     served = f"Lockstep {VERSION} ready, serving clients on {broker.bootstrap_servers}"
     text = f"{served}, data in {_display_path(broker.settings.log_dirs)}"
-    text += f", clients are told {' and '.join(advertised)}" if advertised else ""
+    text += f", advertised to clients as {' and '.join(advertised)}" if advertised else ""
     return text + (f", waits for {broker.waits_for}" if broker.waits_for else "")
 
 

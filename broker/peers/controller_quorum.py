@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from lockstep.broker.membership.placement import Placement, initial
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
 from lockstep.broker.metadata.metadata_image import MetadataImage
@@ -29,6 +31,15 @@ class ControllerQuorum:
 
     def reach(self) -> QuorumReach:
         """The voters of group 0 that this node reaches, as far as it knows them."""
-        voters = self._image.placement.get(METADATA_GROUP) or self._founders
-        silent = [each for each in sorted(voters) if not self._nodes.is_alive(each)]
-        return QuorumReach(voters, {each: self._peering.problem(each) for each in silent})
+        return QuorumReach(self._voters(), {each: self._peering.problem(each) for each in self._silent()})
+
+    def is_probed(self) -> bool:
+        """Returns whether this node has heard from each voter, or has failed to connect to it: just after a
+        start neither is so."""
+        return all(self._peering.network.problem(each) for each in self._silent())
+
+    def _voters(self) -> Sequence[int]:
+        return self._image.placement.get(METADATA_GROUP) or self._founders
+
+    def _silent(self) -> list[int]:
+        return [each for each in sorted(self._voters()) if not self._nodes.is_alive(each)]

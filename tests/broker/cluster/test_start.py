@@ -14,12 +14,13 @@ import pytest
 import uvloop
 
 from compat_tests.probe import free_port
+from lockstep.broker import server
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
 from lockstep.broker.network.listeners import connection_limit
 from lockstep.broker.node.data_directory import DataDirectory
 from lockstep.broker.node.local_groups import LocalGroups
 from lockstep.broker.peers import quorum_watch
-from lockstep.broker.server import Broker, CannotStart
+from lockstep.broker.server import Broker, CannotStart, ready_line
 from lockstep.broker.settings.config import Settings
 from lockstep.broker.settings.properties import ConfigError
 from lockstep.broker.settings.settings_reader import from_texts
@@ -36,6 +37,8 @@ from tests.broker.conftest import StartBroker, StartCluster, small_settings
 from tests.broker.waiting import until
 from tests.broker.wire import batch, records_of
 from tests.support.cases import each_case
+
+WAITS = "a majority of the nodes that elect the controller (1 of 3 reached)"
 
 
 async def test_alone_among_three_a_node_answers_retriable_errors(tmp_path: Path) -> None:
@@ -74,10 +77,9 @@ async def test_peers_that_are_not_reached_are_named_with_the_reason(
     cluster._peers[3] = (await start_broker()).port
     await cluster.start(1)
     try:
-        waits = "a majority of the nodes that elect the controller (1 of 3 reached)"
-        assert cluster.brokers[1].waits_for == waits
+        assert cluster.brokers[1].waits_for == WAITS
         await until(
-            lambda: f"waiting for {waits}" in caplog.text and "(no response yet)" not in caplog.text, 20.0
+            lambda: f"waiting for {WAITS}" in caplog.text and "(no response yet)" not in caplog.text, 20.0
         )
         second = f"node 2 at 127.0.0.1:{cluster._peers[2]} (connection refused: nothing listens there)"
         third = f"node 3 at 127.0.0.1:{cluster._peers[3]} (what listens there is not a replication listener"
@@ -92,6 +94,34 @@ async def test_peers_that_are_not_reached_are_named_with_the_reason(
         await until(lambda: cluster.brokers[1].waits_for == "", 20.0)
         async with Client(cluster.bootstrap_servers) as client:
             assert (await admin.status(client))["waits_for_majority"] is None
+    finally:
+        await cluster.close()
+
+
+async def test_the_ready_line_counts_the_nodes_that_are_reached(
+    start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was printed before the first connection was up, and counted this node alone."""
+    monkeypatch.setattr(server, "REACH_SECONDS", 60.0)
+    cluster = await start_cluster(3)
+    await cluster.settled()
+    await cluster.stop(3)
+    await cluster.start(3)
+    await cluster.brokers[3].until_voters_are_probed()
+    assert "waits for" not in ready_line(cluster.brokers[3])
+
+
+async def test_the_ready_line_of_a_node_without_the_others_names_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "REACH_SECONDS", 60.0)
+    cluster = BrokerCluster(tmp_path / "cluster")
+    await cluster.start(1)
+    try:
+        await cluster.brokers[1].until_voters_are_probed()
+        assert ready_line(cluster.brokers[1]).endswith(", waits for " + WAITS)
+        quorum = cluster.brokers[1].assembly.quorum
+        assert quorum is not None and quorum.is_probed()
     finally:
         await cluster.close()
 
