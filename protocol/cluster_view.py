@@ -145,7 +145,7 @@ class ClusterView:
         """The node that coordinates, whose address the response names. BrokerError as `topics_of`."""
         if len(response.coordinators) > 1:
             count = len(response.coordinators)
-            raise ClientError(f"{about}: the broker answered with {count} results, 1 was asked for")
+            raise ClientError(f"{about}: the broker answered with {count} results, 1 was requested")
         found = response.coordinators[0] if response.coordinators else response
         if found.error_code:
             reason = (reasons or {}).get(found.error_code, found.error_message)

@@ -95,7 +95,7 @@ class ErrorCode(IntEnum):
     DELEGATION_TOKEN_REQUEST_NOT_ALLOWED = (
         64,
         False,
-        "delegation tokens may not be asked for over this connection",
+        "delegation tokens may not be requested over this connection",
     )
     DELEGATION_TOKEN_AUTHORIZATION_FAILED = 65, False, "not allowed on this delegation token"
     DELEGATION_TOKEN_EXPIRED = 66, False, "the delegation token has expired"

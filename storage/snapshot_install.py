@@ -169,7 +169,7 @@ class SnapshotInstaller:
         outgoing.reading = False
         error = done.exception()
         if error is not None:
-            # Retention has freed frames of the snapshot, or they do not verify: the next attempt starts anew.
+            # Retention has freed frames of the snapshot, or they do not verify: the next attempt starts over.
             self._log.reading_failed(error)
             log_of_installs.warning(
                 "log group %d: a snapshot for member %d was aborted: %s", self._log.group_id, peer, error

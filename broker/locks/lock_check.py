@@ -186,7 +186,7 @@ class LockChecks:
     def _check(self, place: _Place, record: int, locks: PartitionLocks, raised: Container[bytes]) -> None:
         log = place.log
         if locks.topic_id is not None and locks.topic_id != log.topic_id:
-            raise RequestError(NEVER, self._line("OTHER_TOPIC", log, record, "the topic was made anew"))
+            raise RequestError(NEVER, self._line("OTHER_TOPIC", log, record, "the topic was re-created"))
         if not (locks.writes or locks.reads):
             return
         hwm = locks.hwm

@@ -2,7 +2,7 @@
 
 Owns: a check of every log group of this node once a second. Invariants: each time that a group's writes fail
 is logged as an error once and as information when writes succeed again, also where both fall between two
-checks. A group that is closed leaves without the second line; opened again, it starts anew. A write that
+checks. A group that is closed leaves without the second line; opened again, it starts over. A write that
 failed though the disk is not full has lines of its own, with the error, and is tried again with each check.
 An error in one check does not end the checks.
 Does not: reject what finds no room (`storage/` does), or free what holds live records (`compaction.py` does).

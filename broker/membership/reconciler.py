@@ -180,7 +180,7 @@ class Reconciler:
         self.reconcile()
 
     def _stop_timer(self) -> None:
-        """The group is not led here now: the candidate's time begins anew."""
+        """The group is not led here now: the candidate's time begins again."""
         self._backoff.is_steady(None, int(self._monotonic() * 1000))
         if self._timer is not None:
             self._timer.cancel()

@@ -49,5 +49,5 @@ def validate_timestamps(
         ):
             raise RequestError(
                 ErrorCode.INVALID_TIMESTAMP,
-                f"timestamp {timestamp} is out of range: the broker's clock says {now_ms}",
+                f"timestamp {timestamp} is out of range: the broker's clock is at {now_ms}",
             )

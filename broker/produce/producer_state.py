@@ -117,7 +117,7 @@ class Producer:
         self.batches.append((first_sequence, last_sequence, base_offset))
 
     def begin_epoch(self, producer_epoch: int) -> None:
-        """Sequences begin anew; what is open stays so."""
+        """Sequences begin again; what is open stays so."""
         self.producer_epoch = producer_epoch
         self.last_sequence = -1
         self.batches.clear()

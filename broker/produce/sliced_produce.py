@@ -1,7 +1,7 @@
 """The rest of a Produce request whose batches take more than one time slice: it runs in later ones.
 
 A request has room for a million batches, and a few hundred bytes of it for a batch of 200,000 records that
-must be opened (compacted topics, locks, times) or of 8 MiB to be compressed anew: together minutes of the
+must be opened (compacted topics, locks, times) or of 8 MiB to be recompressed: together minutes of the
 loop. No count of records or bytes distinguishes such a request from an honest one, whose records take a byte
 or two each where they are alike. So none is rejected for its content; time limits each slice.
 

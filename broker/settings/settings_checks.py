@@ -95,5 +95,5 @@ def _check_flushes(settings: Settings) -> None:
     }
     for name, value in promised.items():
         if settings.log_flush == NOT_FLUSHED and value < INT64_MAX:
-            problem = "all topics share one log, which is flushed as that says"
+            problem = "all topics share one log, which is flushed as that requires"
             raise ConfigError(name, str(value), f"cannot be kept with log.flush={NOT_FLUSHED}: {problem}")

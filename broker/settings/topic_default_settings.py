@@ -39,7 +39,7 @@ value that is not Kafka's default warns."""
 MAX_DECOMPRESSED_BYTES: Final = 2**31 - 9
 """Kafka's default: the largest array of Java."""
 
-_BY_LOG_FLUSH: Final = "has no effect here: log.flush says when data is flushed"
+_BY_LOG_FLUSH: Final = "has no effect here: log.flush determines when data is flushed"
 _EXACT: Final = "has no effect here: segment.ms is exact"
 
 WARNINGS_AT_START: Final[Mapping[str, str]] = {

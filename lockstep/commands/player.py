@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 DEFAULT_ADDRESS: Final = "localhost:9780"
 
 _RUN: Final = (
-    "Deliver a topic to its targets, as FILE says (docs/player.md), in the foreground; or stand by while "
-    "another player does. SIGTERM or Ctrl-C stops it cleanly: a standby takes over at once."
+    "Deliver a topic to its targets, as configured in FILE (docs/player.md), in the foreground; or stand by "
+    "while another player does. SIGTERM or Ctrl-C stops it cleanly: a standby takes over at once."
 )
 _CHANGE: Final = "The change lasts until the player's process ends: its configuration's file stays as it is."
 _STATUS: Final = (
@@ -205,7 +205,7 @@ def _send_request(options: argparse.Namespace, method: str, path: str, body: obj
         text = response.read()
     except OSError as error:
         why = (error.strerror or str(error) or type(error).__name__).lower()
-        advice = "; --player is what `listen` in its configuration says"
+        advice = "; --player is the value of `listen` in its configuration"
         raise CommandFailed(f"no player answers at {options.player}: {why}{advice}") from error
     except http.client.HTTPException as error:
         raise CommandFailed(f"what answers at {options.player} is no player: it speaks no HTTP") from error
@@ -245,7 +245,7 @@ def _show(found: dict[str, Any]) -> None:
         [
             (
                 _part(each),
-                "plays" if each["is_playing"] else "failed" if each["failed"] else "stands by",
+                "delivers" if each["is_playing"] else "failed" if each["failed"] else "stands by",
                 each["holder"] or "nobody",
                 each["player_term"] or "-",
                 each["played"]["current_position"] if each["played"] else "-",

@@ -36,7 +36,7 @@ def add_to(families: Families) -> None:
         metavar="LIST",
         help="every node of the cluster, ID@HOST:PORT of its replication listener, with commas between and "
         "this node included; or a file with one node a line (lockstep.peers; default: this node alone). "
-        "If its address there is not this machine's own, --set lockstep.peers.listener=HOST:PORT says where "
+        "If its address there is not this machine's own, --set lockstep.peers.listener=HOST:PORT is where "
         "this node listens.",
     )
     serve.add_argument("--config", metavar="FILE", help="a properties file with Kafka's names")

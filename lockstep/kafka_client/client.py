@@ -117,7 +117,7 @@ class Client(ClusterConnections):
 
     async def _all_topics(self) -> MetadataResponse:
         """A broker that has known no controller since its start closes the connection of this request: no
-        error says that a list may be incomplete. It answers one for no topic."""
+        no error reports that a list may be incomplete. It responds to one for no topic."""
         try:
             return await self._metadata(None, create=False)
         except ConnectionFailed:

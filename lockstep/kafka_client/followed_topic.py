@@ -80,7 +80,7 @@ class FollowedTopic:
         self._unknown_since = None
         if found.topic_id != self.topic.topic_id:
             raise TopicDeleted(
-                f"topic {self.topic.name} was deleted and created anew meanwhile; start again to use the new "
+                f"topic {self.topic.name} was deleted and re-created meanwhile; start again to use the new "
                 "topic"
             )
         self.topic = found

@@ -67,7 +67,7 @@ class LocalPlayers:
     """The players of one topic in one broker, from `start` to `stop`.
 
     Args:
-        topic: its name; it need not exist yet, and may be deleted and created anew.
+        topic: its name; it need not exist yet, and may be deleted and re-created.
         partitions: their indexes; None for all present and future ones.
         order: of each partition, or of each log group.
     """

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 _NO_PARTITION: Final = -1
 _CREATED_ANEW: Final = (
-    "if the topic was deleted and created anew, delete the state and its marks, or use another database"
+    "if the topic was deleted and re-created, delete the state and its marks, or use another database"
 )
 
 
@@ -114,7 +114,7 @@ class SqlApplication(Application):
                     raise
 
     def on_open(self, topic_id: str) -> None:
-        """Marks of a topic that was made anew under the same name are rejected from now on, as
+        """Marks of a topic that was re-created under the same name are rejected from now on, as
         HighWaterMarkMismatch."""
         if self.topic_id is not None and self.topic_id != topic_id:
             raise HighWaterMarkMismatch(

@@ -69,7 +69,7 @@ class Subscription:
             if hwm >= end:
                 raise HighWaterMarkAhead(
                     f"partition {self.partition}: the application has applied {hwm}, and the log ends before "
-                    f"{end}: that is another topic, or it was created anew; begin with an empty state"
+                    f"{end}: that is another topic, or it was re-created; begin with an empty state"
                 )
         self.began = self.hwm = self._previous = hwm
 
@@ -165,7 +165,7 @@ class Subscription:
         hwm = await self._calls.call_whole(self._application.high_water_mark, self.partition)
         if hwm < entry.offset:
             raise TransactionError(
-                f"partition {self.partition}: {entry.offset} is applied, and high_water_mark says {hwm}: "
+                f"partition {self.partition}: {entry.offset} is applied, and high_water_mark returns {hwm}: "
                 "apply must remember committed.offset"
             )
         self._is_checked = True

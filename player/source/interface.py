@@ -42,7 +42,7 @@ class RangeLost(Exception):
 
 
 class SourceClosed(Exception):
-    """The log cannot be read any more: the topic was deleted, or created anew."""
+    """The log cannot be read any more: the topic was deleted, or re-created."""
 
 
 def partition_label(partition: int, log_group: int | None) -> str:

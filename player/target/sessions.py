@@ -7,7 +7,7 @@ stored together in the next one, and only the last position is acknowledged; onc
 each of its entries gets one of its own, so that all before the bad one are stored and the error names it.
 Invariants: those of `target_position`. Any failure ends the stream, in words, and is logged here, with a
 traceback if it is not the failure of last time; nothing is skipped, and the next stream begins with the store
-opened anew.
+reopened.
 Does not: retry (the player does), or stop an application that never returns: the player finds that no
 acknowledgement comes.
 """
@@ -64,7 +64,7 @@ class TargetSettings:
     """Each has a thread and a connection of the store."""
     idle_s: float = 300.0
     """A log without a stream for so long has neither any more once another log comes: topics are deleted and
-    made anew. Its mark is in the store."""
+    re-created. Its mark is in the store."""
 
 
 class StoreSessions:

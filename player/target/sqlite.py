@@ -179,7 +179,7 @@ class SqliteLog:
         if self._refused is not None:  # and the application went on
             raise ForbiddenInApply(self._refused)
         if not self._connection.in_transaction:
-            raise ForbiddenInApply("ROLLBACK, as a conflict clause or a trigger asked for")
+            raise ForbiddenInApply("ROLLBACK, as a conflict clause or a trigger requested")
 
     def _authorize(self, action: int, argument: str | None, *_: str | None) -> int:
         if self._is_guarded and action == sqlite3.SQLITE_TRANSACTION:

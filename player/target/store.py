@@ -26,7 +26,7 @@ class MarkMismatch(Exception):
 class StoredLog(Protocol):
     """One log's part of a store. All calls come from the thread that opened it, one after the other.
 
-    What they raise ends the stream, in these words; then it is closed, and opened anew for the next stream.
+    What they raise ends the stream, in these words; then it is closed, and reopened for the next stream.
     """
 
     def load(self) -> Mark | None:

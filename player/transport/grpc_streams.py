@@ -2,7 +2,7 @@
 
 Invariants: one write at a time; a batch is written when gRPC has taken it for sending, which its flow
 control delays; a heartbeat goes between two batches. A stream that failed, or was aborted, takes its
-connection out of use, so that the next one connects anew instead of waiting for a dead peer, and gRPC's own
+connection out of use, so that the next one reconnects instead of waiting for a dead peer, and gRPC's own
 backoff never delays a player. Does not: encrypt, retry, or detect failures (the player's heartbeats do).
 """
 

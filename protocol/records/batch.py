@@ -220,7 +220,7 @@ def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
     header = peek_header(buf, pos)
     left = len(buf) - pos
     if header.batch_length + LENGTH_PREFIX_BYTES > left:
-        raise MalformedBatch(f"batch at {pos} says {header.total_bytes} bytes, {left} are there")
+        raise MalformedBatch(f"batch at {pos} reports {header.total_bytes} bytes, {left} are there")
     return header
 
 
@@ -233,7 +233,7 @@ def verify(buf: Buffer, pos: int, header: BatchHeader) -> None:
     """Raise CorruptBatch unless the checksum in `header` is that of the bytes at `pos`."""
     found = crc_of(buf, pos, header.batch_length + LENGTH_PREFIX_BYTES)
     if found != header.crc:
-        raise CorruptBatch(f"batch at {pos}: CRC-32C is {found:#010x}, its header says {header.crc:#010x}")
+        raise CorruptBatch(f"batch at {pos}: CRC-32C is {found:#010x}, its header has {header.crc:#010x}")
 
 
 def patch(batch: bytearray | memoryview, base_offset: int, leader_epoch: int, pos: int = 0) -> None:
@@ -248,7 +248,7 @@ def patch_whole(batch: bytearray, base_offset: int, leader_epoch: int) -> None:
 
 
 def set_log_append_time(batch: bytearray | memoryview, timestamp_ms: int, pos: int = 0) -> int:
-    """Stamp the batch with the broker's time and checksum it anew; returns the new CRC-32C.
+    """Stamp the batch with the broker's time and recompute its checksum; returns the new CRC-32C.
 
     By the flag in the attributes readers use the batch's max timestamp for every record.
     """
@@ -261,14 +261,14 @@ def set_log_append_time(batch: bytearray | memoryview, timestamp_ms: int, pos: i
 
 
 def clear_log_append_time(batch: bytearray | memoryview, header: BatchHeader) -> None:
-    """Take the flag that a producer has no right to set out of `batch` and `header`, checksummed anew."""
+    """Take the flag that a producer has no right to set out of `batch` and `header`, with a new checksum."""
     header.attributes &= ~LOG_APPEND_TIME_FLAG
     _INT16.pack_into(batch, _ATTRIBUTES_AT, header.attributes)
     _checksum(batch, header)
 
 
 def set_max_timestamp(batch: bytearray | memoryview, header: BatchHeader, timestamp_ms: int) -> None:
-    """Set the newest time among the records in `batch` and `header`, checksummed anew."""
+    """Set the newest time among the records in `batch` and `header`, with a new checksum."""
     header.max_timestamp = timestamp_ms
     _INT64.pack_into(batch, _MAX_TIMESTAMP_AT, timestamp_ms)
     _checksum(batch, header)

@@ -155,7 +155,7 @@ def _unsnappy(data: memoryview, max_bytes: int) -> Buffer:
     with memoryview(out) as view:
         for block, size in zip(blocks, sizes, strict=True):
             if cramjam.snappy.decompress_raw_into(block, view[filled : filled + size]) != size:
-                raise MalformedBatch("snappy: a block holds less than it says")
+                raise MalformedBatch("snappy: a block holds less than its header reports")
             filled += size
     return out
 
@@ -183,7 +183,7 @@ def _snappy_size(block: memoryview) -> int:
     size = cramjam.snappy.decompress_raw_len(block)
     # A copy element of three bytes yields at most 64: no block expands further than that.
     if size * 3 > len(block) * 64:
-        raise MalformedBatch(f"snappy: a block of {len(block)} bytes says it holds {size}")
+        raise MalformedBatch(f"snappy: a block of {len(block)} bytes reports a size of {size}")
     return size
 
 

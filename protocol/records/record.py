@@ -110,7 +110,7 @@ def iter_record_spans(header: BatchHeader, data: memoryview) -> Iterator[tuple[i
                 raise MalformedBatch(f"record of {length} bytes at {at}, {len(data) - at} are left")
             record, at = _read_record(data, at, base_offset, header.base_timestamp)
             if at != end:
-                raise MalformedBatch(f"record ends at {at}, its length says {end}")
+                raise MalformedBatch(f"record ends at {at}, its length reports {end}")
             if fixed_timestamp is not None:
                 record.timestamp = fixed_timestamp
             yield start, end, record
@@ -158,7 +158,7 @@ def headers_with_prefix(
                 else:
                     at = _skip_bytes(view, at)
             if at != end or count < 0:
-                raise MalformedBatch(f"record ends at {at}, its length says {end}")
+                raise MalformedBatch(f"record ends at {at}, its length reports {end}")
             found.append(headers)
     except IndexError:
         raise MalformedBatch(f"{header.record_count} records announced, the data end before them") from None

@@ -124,7 +124,7 @@ def _walk_blocks(data: Buffer, header: _FrameHeader, steps_left: int) -> tuple[i
     if header.content_bytes is not None:
         if header.content_bytes > max_output_bytes:
             raise MalformedBatch(
-                f"zstd: a frame of at most {max_output_bytes} bytes says it holds {header.content_bytes}"
+                f"zstd: a frame of at most {max_output_bytes} bytes reports a size of {header.content_bytes}"
             )
         max_output_bytes = header.content_bytes
     return pos + (4 if header.has_checksum else 0), max_output_bytes, steps_left

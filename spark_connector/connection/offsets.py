@@ -43,8 +43,8 @@ def list_offsets(
         for (topic, index), timestamp in wanted.items():
             leader = cluster.leader(topic, index)
             _, topics = by_leader.setdefault(id(leader), (leader, {}))
-            asked = ListOffsetsPartition(partition_index=index, timestamp=timestamp)
-            topics.setdefault(topic, []).append(asked)
+            requested = ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+            topics.setdefault(topic, []).append(requested)
         found: dict[tuple[str, int], int] = {}
         for leader, topics in by_leader.values():
             request = ListOffsetsRequest(

@@ -150,7 +150,7 @@ def _same_log(name: str, marks: Mapping[str, int], topic: str, log: _Log) -> Non
     if marks and log.log_ids.keys().isdisjoint(marks):
         raise PipelineFailed(
             f"--store {name}: none of its marks is of topic {topic}, whose id is {log.encoded_id} in cluster "
-            f"{log.cluster_id}; it has {min(marks)}: other brokers (-b), or was the topic made anew?"
+            f"{log.cluster_id}; it has {min(marks)}: other brokers (-b), or was the topic re-created?"
         )
 
 

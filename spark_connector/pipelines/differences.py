@@ -136,7 +136,7 @@ def _value_rows(paired: DataFrame, values: DataFrame, ranges: DataFrame, is_comp
         "target",
         "coalesce(wanted.partition, held.partition) AS partition",
         "coalesce(wanted.offset, held.offset) AS offset",
-        f"concat('key ', {_as_text('key')}, ': the log says ', {_as_text('wanted.value')}, ', stored is ', "
+        f"concat('key ', {_as_text('key')}, ': the log has ', {_as_text('wanted.value')}, ', stored is ', "
         f"{_as_text('held.value')}, coalesce(concat(' of offset ', held.offset), '')) AS about",
         f"NOT ({present} AND held IS NOT NULL AND wanted <=> held) AS differs",
         f"{gone} AS unchecked",

@@ -59,8 +59,8 @@ def session(options: argparse.Namespace, name: str) -> SparkSession:
     if wanted_format == "delta" and not has_class(made, log_frames.DELTA_EXTENSION):
         made.stop()
         raise PipelineFailed(
-            "--format delta needs the jars of Delta Lake: give them in --jars (docs/spark_pipelines.md says "
-            "how to get them), or write --format parquet"
+            "--format delta needs the jars of Delta Lake: give them in --jars (docs/spark_pipelines.md has "
+            "the commands), or write --format parquet"
         )
     made.sparkContext.setLogLevel("ERROR")
     return made

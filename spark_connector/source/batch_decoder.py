@@ -152,7 +152,7 @@ class _DecodedBatch:
                 at += size if size > 0 else 0
             at = self._read_headers(data, at, with_headers) if with_headers or data[at] else at + 1
             if at != end:
-                raise MalformedBatch(f"record ends at {at}, its length says {end}")
+                raise MalformedBatch(f"record ends at {at}, its length reports {end}")
         if at != total:
             raise MalformedBatch(f"{total - at} bytes after the last record")
 

@@ -7,7 +7,7 @@ Invariants: a micro-batch has the records between two such offsets, also after a
 `availableNow` the end is fixed when the query starts and nothing is read beyond it. A partition that appears
 later is read from its beginning.
 
-Spark stores ends alone. It requests the beginning of the first micro-batch anew, twice in a run and again
+Spark stores ends alone. It requests the beginning of the first micro-batch again, twice in a run and again
 after a restart, and `latest` has changed by then: so a reader resolves it once and marks it "initial", and
 the first end that differs from it has "began", which takes precedence over a later result.
 

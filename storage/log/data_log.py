@@ -123,7 +123,7 @@ class DataLog(MaintainedLog):
         StorageFull, WriteFailed where a new directory's first segment cannot be written; OSError.
 
         `salvage` cuts the log at corruption above the newest checkpoint (`report.salvaged_from`) and makes a
-        lost hard state anew with this incarnation (`report.salvaged_state`). Either way acknowledged frames
+        lost hard state again, with this incarnation (`report.salvaged_state`). Either way acknowledged frames
         or votes may be gone: whoever opens so must rejoin as a member that never voted.
         """
         options = options or LogOptions()

@@ -72,7 +72,7 @@ class RecoveryReport:
     """The first frame that a salvaging open has truncated because of corruption, with all after it; 0:
     none."""
     salvaged_state: bool = False
-    """The hard state was lost and created anew: this is another incarnation."""
+    """The hard state was lost and re-created: this is another incarnation."""
     passed_over: str = ""
     """After that: which segments are not there, though there are older ones; empty where none is missing."""
 
@@ -138,7 +138,7 @@ class Recovery:
         self._reason = ""
         self._promise = 0
         self._salvage_incarnation = salvage_incarnation
-        """Not None: truncate at corruption above the newest checkpoint, and create a lost hard state anew."""
+        """Not None: truncate at corruption above the newest checkpoint, and re-create a lost hard state."""
         self._start = 0
         """The sequence of the newest checkpoint's segment, or the oldest one."""
         self._salvaged_from = 0
@@ -493,7 +493,7 @@ class Recovery:
             raise CorruptLog(
                 f"{self._directory / self._files.name(place >> 32)} byte {place & 0xFFFFFFFF}: {reason}, "
                 f"but the log was flushed up to {position_text(claim)}"
-                f"{f' (says {claim_at})' if claim_at else ''}"
+                f"{f' (by {claim_at})' if claim_at else ''}"
             )
 
     def _highest_promise(self, sequence: int, offset: int) -> tuple[int, int]:

@@ -377,7 +377,7 @@ class SegmentRewriter:
         needed = OVERHEAD_BYTES + max_frames_bytes(segment) - removed_bytes
         free = self._fs.free_bytes(self._directory)
         if free < needed:
-            raise StorageFull(f"{segment.path}: written anew it takes {needed} bytes, and {free} are free")
+            raise StorageFull(f"{segment.path}: rewritten it takes {needed} bytes, and {free} are free")
 
     def rewritable(self, sequence: int, later: bool = False) -> bool:
         """Returns whether `repair` may take this segment now; `later`: without its first frames, where those

@@ -203,7 +203,7 @@ class SegmentPool:
 
     def put_in_front(self, files: list[ReadyFile]) -> None:
         """Segments that a truncation emptied: they come before the ready ones again; or, made when segments
-        had another size than what writes are planned for today, they and those are made anew."""
+        had another size than what writes are planned for today, they and those are made again."""
         with self._lock:
             if any(file.size != self._segment_bytes for file in files):
                 for file in (*files, *self._ready):
@@ -215,7 +215,7 @@ class SegmentPool:
 
     def drop_surplus(self) -> None:
         """Remove dead files beyond those kept for recycling, however many, while others may need one. Nobody
-        makes their names anew: they lie below the log's."""
+        makes their names again: they lie below the log's."""
         dropped = False
         while (path := self._surplus()) is not None:
             self._unlink(path)

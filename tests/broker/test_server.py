@@ -160,10 +160,10 @@ def test_refusals_in_words(tmp_path: Path) -> None:
     [
         (
             ("advertised.listeners=PLAINTEXT://broker.example:19092",),
-            ", clients are told broker.example:19092",
+            ", advertised to clients as broker.example:19092",
         ),
         (("advertised.listeners=PLAINTEXT://localhost:0",), ""),
-        (("advertised.listeners=PLAINTEXT://:19092",), f", clients are told {own_host_name()}:19092"),
+        (("advertised.listeners=PLAINTEXT://:19092",), f", advertised to clients as {own_host_name()}:19092"),
         ((), ""),
     ],
 )

@@ -2,7 +2,7 @@
 
 Versions: up to 2 they do not name the member (KIP-447); 4 knows TRANSACTION_ABORTABLE; 5 adds the group's
     partition to the transaction, as AddOffsetsToTxn does for others (KIP-890). 6 names topics by id
-    (KIP-1319) and is not served: after a topic was deleted and created anew Apache Kafka 4.4.0's producer
+    (KIP-1319) and is not served: after a topic was deleted and re-created Apache Kafka 4.4.0's producer
     repeats a request with the old id for ever, while by name it continues. Nothing is written before the
     transaction's coordinator knows of this partition: without a marker the offsets would stay pending for
     ever.

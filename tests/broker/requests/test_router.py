@@ -23,7 +23,7 @@ from tests.support.cases import each_case
 
 NEWEST_IS_NOT_SERVED = {
     ApiKey.INIT_PRODUCER_ID,  # Kafka has not released version 6 (KIP-939)
-    ApiKey.TXN_OFFSET_COMMIT,  # Kafka 4.4.0's producer is lost with version 6 when a topic is created anew
+    ApiKey.TXN_OFFSET_COMMIT,  # Kafka 4.4.0's producer is lost with version 6 when a topic is re-created
 }
 
 

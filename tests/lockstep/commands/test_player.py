@@ -115,7 +115,7 @@ def test_a_status_for_people(command: Run, player: Asked) -> None:
     done = command("player", "status", *player.where)
     assert done.status == 0, done
     lines = [line.split() for line in done.out.splitlines()]
-    assert ["0", "plays", "one", "4", "9"] in lines
+    assert ["0", "delivers", "one", "4", "9"] in lines
     assert ["0", "a", "here:1", "open", "N", "7", "2", "1", "1"] in lines
 
 
@@ -178,7 +178,8 @@ def test_one_that_cannot_reach_its_brokers(command: Run, player: Asked) -> None:
     player.answers({**STATUS, "logs": [{**STATUS["logs"][0], "problem": "no answer"}]})
     done = command("player", "status", *player.where)
     assert done.status == 1
-    assert ["0", "plays", "one", "4", "9", "no", "answer"] in [line.split() for line in done.out.splitlines()]
+    lines = [line.split() for line in done.out.splitlines()]
+    assert ["0", "delivers", "one", "4", "9", "no", "answer"] in lines
 
 
 def test_changes(command: Run, player: Asked) -> None:
@@ -225,7 +226,7 @@ def test_nobody_there(command: Run) -> None:
     assert done.status == 1
     assert done.err == (
         "lockstep: no player answers at 127.0.0.1:1: connection refused; "
-        "--player is what `listen` in its configuration says\n"
+        "--player is the value of `listen` in its configuration\n"
     )
     assert command("player", "status", "--player", "nonsense").status == 1
 

@@ -75,7 +75,7 @@ async def test_the_topic_is_deleted(broker: Broker, client: Client, is_made_anew
     if is_made_anew:
         await client.create("t")
         await client.produce("t", batch(b"of another"))
-    words = "was deleted and created anew" if is_made_anew else "was deleted"
+    words = "was deleted and re-created" if is_made_anew else "was deleted"
     with pytest.raises(SourceClosed, match=words):
         await asyncio.wait_for(reading, LONG_S)
     with pytest.raises(SourceClosed, match=words):

@@ -138,11 +138,11 @@ def test_a_topic_created_anew_under_a_client_is_one_line_in_the_log(
     with BlockingTransactionClient(running.bootstrap_servers, topic, counts, create=1) as client:
         client.execute(Increment(counts, b"a"))
         asyncio.run(_create_anew(running, topic))
-        with pytest.raises(TransactionError, match="was deleted and created anew meanwhile; start again"):
+        with pytest.raises(TransactionError, match="was deleted and re-created meanwhile; start again"):
             client.execute(Increment(counts, b"a"), timeout_s=20)
     logged = [record for record in caplog.records if record.name == "lockstep.transactions"]
     assert [record.exc_info for record in logged] == [None]
     assert logged[0].getMessage() == (
-        f"partition 0, offset 1: TopicDeleted: topic {topic} was deleted and created anew meanwhile; "
+        f"partition 0, offset 1: TopicDeleted: topic {topic} was deleted and re-created meanwhile; "
         "start again to use the new topic"
     )

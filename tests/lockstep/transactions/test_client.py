@@ -287,7 +287,7 @@ async def test_an_offset_that_is_taken_is_not_asked_for_again_and_again(running:
 
 
 async def test_an_application_that_is_ahead_of_the_log_is_refused(running: RunningBroker) -> None:
-    """As where a topic was made anew: what stands there now would never be applied."""
+    """As where a topic was re-created: what stands there now would never be applied."""
     topic, counters = await locked_topic(running.bootstrap_servers), Counters()
     async with client_of(running, topic, counters) as client:
         await client.execute(Increment(counters))

@@ -462,7 +462,7 @@ async def test_the_number_of_logs_is_bounded(store: MemoryStore) -> None:
 
 
 async def test_a_log_that_nobody_plays_any_more_is_let_go(store: MemoryStore) -> None:
-    """A topic that is made anew is another log."""
+    """A topic that is re-created is another log."""
     sessions = StoreSessions(store, TargetSettings(logs=2, idle_s=0))
 
     async def greeted(number: int, term: int, position: int) -> StoreSession:

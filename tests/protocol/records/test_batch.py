@@ -171,7 +171,7 @@ def test_short_buffers_are_refused() -> None:
     for size in range(BATCH_HEADER_BYTES):
         with pytest.raises(MalformedBatch):
             read_header(batch[:size])
-    with pytest.raises(MalformedBatch, match="says"):
+    with pytest.raises(MalformedBatch, match="reports"):
         read_header(batch[:-1])
     with pytest.raises(MalformedBatch):
         read_header(batch, -1)

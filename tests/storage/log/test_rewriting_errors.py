@@ -98,13 +98,13 @@ def test_a_segment_whose_new_file_finds_no_room_takes_none() -> None:
     before = len(disk.record)
     for room in (0, segment.total_bytes // 4):
         disk.capacity_bytes = disk.used_bytes() + room
-        with pytest.raises(StorageFull, match="written anew it takes"):
+        with pytest.raises(StorageFull, match="rewritten it takes"):
             log.clean(segment.sequence, by_turns(0))
-        with pytest.raises(StorageFull, match="written anew it takes"):
+        with pytest.raises(StorageFull, match="rewritten it takes"):
             log.rewrite_segment(segment.sequence, frames)
     assert len(disk.record) == before and not log.disk_full
     agree(log, model)
     disk.capacity_bytes = disk.used_bytes() + segment.total_bytes * 3 // 4
-    with pytest.raises(StorageFull, match="written anew it takes"):
+    with pytest.raises(StorageFull, match="rewritten it takes"):
         log.rewrite_segment(segment.sequence, frames)
     assert log.clean(segment.sequence, by_turns(0)) > 0
