@@ -20,6 +20,7 @@ from aiokafka.errors import BrokerResponseError, CommitFailedError, KafkaError, 
 from compat_tests.clients.aio_kafka_transactions import AioTransactional, sending, written
 from compat_tests.clients.face import (
     BATCH_BYTES,
+    Assigned,
     Broker,
     Client,
     Cluster,
@@ -33,6 +34,7 @@ from compat_tests.clients.face import (
     Tail,
     Transactional,
 )
+from compat_tests.clients.python_names import python_names
 
 T = TypeVar("T")
 _ASSIGNORS = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
@@ -77,31 +79,13 @@ class AioKafka(Client):
 
     # -- produce ----------------------------------------------------------------------------------------
 
-    def produce(
-        self,
-        topic: str,
-        messages: Sequence[Message],
-        *,
-        codec: str = "none",
-        acks: str = "all",
-        idempotent: bool = False,
-        batch_bytes: int | None = None,
-        max_request_bytes: int | None = None,
-    ) -> list[int]:
-        settings: dict[str, Any] = {
-            "compression_type": None if codec == "none" else codec,
-            "acks": "all" if acks == "all" else int(acks),
-            "enable_idempotence": idempotent,
-        }
-        if batch_bytes is not None:
-            settings["max_batch_size"] = batch_bytes
-        if max_request_bytes is not None:
-            settings["max_request_size"] = max_request_bytes
-        return self.run(self._produce(topic, messages, settings))
+    def _produce(self, topic: str, messages: Sequence[Message], settings: dict[str, Any]) -> list[int]:
+        words = python_names(settings)
+        if "batch_size" in words:
+            words["max_batch_size"] = words.pop("batch_size")
+        return self.run(self._write(topic, messages, words))
 
-    async def _produce(
-        self, topic: str, messages: Sequence[Message], settings: Mapping[str, Any]
-    ) -> list[int]:
+    async def _write(self, topic: str, messages: Sequence[Message], settings: Mapping[str, Any]) -> list[int]:
         key = tuple(sorted(settings.items()))
         if key not in self._producers:
             producer = AIOKafkaProducer(
@@ -146,44 +130,25 @@ class AioKafka(Client):
         await consumer.start()
         return consumer
 
-    def read(
-        self,
-        topic: str,
-        count: int,
-        *,
-        partitions: Sequence[int] = (0,),
-        start: int | str = "earliest",
-        timeout_s: float = 15.0,
-        partition_fetch_bytes: int | None = None,
-        isolation: str | None = None,
+    def _read(
+        self, topic: str, count: int, where: Assigned, timeout_s: float, settings: dict[str, Any]
     ) -> list[Stored]:
-        settings: dict[str, Any] = {"auto_offset_reset": "none"}
-        if partition_fetch_bytes is not None:
-            settings["max_partition_fetch_bytes"] = partition_fetch_bytes
-        if isolation is not None:
-            settings["isolation_level"] = isolation
-        return self.run(self._read(topic, count, partitions, start, timeout_s, settings))
+        return self.run(self._consume(topic, count, where, timeout_s, python_names(settings)))
 
-    async def _read(
-        self,
-        topic: str,
-        count: int,
-        partitions: Sequence[int],
-        start: int | str,
-        timeout_s: float,
-        settings: Mapping[str, Any],
+    async def _consume(
+        self, topic: str, count: int, where: Assigned, timeout_s: float, settings: Mapping[str, Any]
     ) -> list[Stored]:
-        consumer = await self._consumer(**settings)
+        consumer = await self._consumer(auto_offset_reset="none", **settings)
         try:
-            assigned = [TopicPartition(topic, number) for number in partitions]
+            assigned = [TopicPartition(topic, number) for number in where.partitions]
             consumer.assign(assigned)
-            if start == "earliest":
+            if where.start == "earliest":
                 await consumer.seek_to_beginning(*assigned)
-            elif start == "latest":
+            elif where.start == "latest":
                 await consumer.seek_to_end(*assigned)
             else:
                 for each in assigned:
-                    consumer.seek(each, int(start))
+                    consumer.seek(each, int(where.start))
             found: list[Stored] = []
             until = time.monotonic() + timeout_s
             while len(found) < count and time.monotonic() < until:
@@ -235,7 +200,7 @@ class AioKafka(Client):
     # -- groups -----------------------------------------------------------------------------------------
 
     def _join(self, topics: Sequence[str], settings: dict[str, Any]) -> Member:
-        words = {name.replace(".", "_"): value for name, value in settings.items()}
+        words = python_names(settings)
         if "partition_assignment_strategy" in words:
             words["partition_assignment_strategy"] = (_ASSIGNORS[words["partition_assignment_strategy"]],)
 

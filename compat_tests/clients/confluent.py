@@ -30,6 +30,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from compat_tests.clients.face import (
+    Assigned,
     Broker,
     Client,
     Cluster,
@@ -70,33 +71,16 @@ class Confluent(Client):
 
     # -- produce ----------------------------------------------------------------------------------------
 
-    def produce(
-        self,
-        topic: str,
-        messages: Sequence[Message],
-        *,
-        codec: str = "none",
-        acks: str = "all",
-        idempotent: bool = False,
-        batch_bytes: int | None = None,
-        max_request_bytes: int | None = None,
-    ) -> list[int]:
-        settings: dict[str, Any] = {
-            "compression.type": codec,
-            "acks": acks,
-            "enable.idempotence": idempotent,
-            "message.timeout.ms": 15_000,
-        }
-        if batch_bytes is not None:
-            settings["batch.size"] = batch_bytes
-        if max_request_bytes is not None:
-            settings["message.max.bytes"] = max_request_bytes
+    def _produce(self, topic: str, messages: Sequence[Message], settings: dict[str, Any]) -> list[int]:
+        settings["message.timeout.ms"] = 15_000
+        if "max.request.size" in settings:
+            settings["message.max.bytes"] = settings.pop("max.request.size")
         key = tuple(sorted(settings.items()))
         if key not in self._producers:
             self._producers[key] = Producer({"bootstrap.servers": self.bootstrap, **settings})
         producer = self._producers[key]
         offsets = _written(producer, topic, messages)
-        return offsets if acks != "0" else []
+        return offsets if settings["acks"] != "0" else []
 
     def send_each(
         self, topic: str, rounds: Sequence[Sequence[Message]], *, idempotent: bool = False
@@ -119,27 +103,14 @@ class Confluent(Client):
             }
         )
 
-    def read(
-        self,
-        topic: str,
-        count: int,
-        *,
-        partitions: Sequence[int] = (0,),
-        start: int | str = "earliest",
-        timeout_s: float = 15.0,
-        partition_fetch_bytes: int | None = None,
-        isolation: str | None = None,
+    def _read(
+        self, topic: str, count: int, where: Assigned, timeout_s: float, settings: dict[str, Any]
     ) -> list[Stored]:
-        settings: dict[str, Any] = {}
-        if partition_fetch_bytes is not None:
-            settings["max.partition.fetch.bytes"] = partition_fetch_bytes
-        if isolation is not None:
-            settings["isolation.level"] = isolation
         consumer = self._consumer(**settings)
         try:
             consumer.list_topics(topic, timeout=10)  # without a known leader it looks for an offset in 500 ms
-            offset = {"earliest": _OFFSET_BEGINNING, "latest": _OFFSET_END}.get(str(start), start)
-            consumer.assign([TopicPartition(topic, number, int(offset)) for number in partitions])
+            offset = {"earliest": _OFFSET_BEGINNING, "latest": _OFFSET_END}.get(str(where.start), where.start)
+            consumer.assign([TopicPartition(topic, number, int(offset)) for number in where.partitions])
             found: list[Stored] = []
             until = time.monotonic() + timeout_s
             while len(found) < count and time.monotonic() < until:

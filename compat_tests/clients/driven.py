@@ -14,6 +14,7 @@ from typing import Any
 from compat_tests.clients.face import (
     BATCH_BYTES,
     ActiveProducer,
+    Assigned,
     Broker,
     Client,
     Cluster,
@@ -48,29 +49,9 @@ class Driven(Client):
     def ask(self, what: str, *, settings: Mapping[str, str] | None = None, **fields: Any) -> Any:
         return self._driver.ask(what, {"bootstrap.servers": self.bootstrap, **(settings or {})}, **fields)
 
-    def produce(
-        self,
-        topic: str,
-        messages: Sequence[Message],
-        *,
-        codec: str = "none",
-        acks: str = "all",
-        idempotent: bool = False,
-        batch_bytes: int | None = None,
-        max_request_bytes: int | None = None,
-    ) -> list[int]:
-        settings = {
-            "compression.type": codec,
-            "acks": acks,
-            "enable.idempotence": "true" if idempotent else "false",
-        }
-        if batch_bytes is not None:
-            settings["batch.size"] = str(batch_bytes)
-        if max_request_bytes is not None:
-            settings["max.request.size"] = str(max_request_bytes)
-        return list(
-            self.ask("produce", settings=settings, topic=topic, messages=[_wire(m) for m in messages])
-        )
+    def _produce(self, topic: str, messages: Sequence[Message], settings: dict[str, Any]) -> list[int]:
+        wired = [_wire(each) for each in messages]
+        return list(self.ask("produce", settings=_texts(settings), topic=topic, messages=wired))
 
     def send_each(
         self, topic: str, rounds: Sequence[Sequence[Message]], *, idempotent: bool = False
@@ -85,29 +66,16 @@ class Driven(Client):
         told = self.ask("send_each", settings=settings, topic=topic, rounds=asked)
         return [[Sent(**each) for each in found] for found in told]
 
-    def read(
-        self,
-        topic: str,
-        count: int,
-        *,
-        partitions: Sequence[int] = (0,),
-        start: int | str = "earliest",
-        timeout_s: float = 15.0,
-        partition_fetch_bytes: int | None = None,
-        isolation: str | None = None,
+    def _read(
+        self, topic: str, count: int, where: Assigned, timeout_s: float, settings: dict[str, Any]
     ) -> list[Stored]:
-        settings = {}
-        if partition_fetch_bytes is not None:
-            settings["max.partition.fetch.bytes"] = str(partition_fetch_bytes)
-        if isolation is not None:
-            settings["isolation.level"] = isolation
         found = self.ask(
             "read",
-            settings=settings,
+            settings=_texts(settings),
             topic=topic,
             count=count,
-            partitions=list(partitions),
-            start=str(start),
+            partitions=list(where.partitions),
+            start=str(where.start),
             timeout_s=timeout_s,
         )
         return [_stored(each) for each in found]
@@ -129,8 +97,7 @@ class Driven(Client):
     # -- groups -----------------------------------------------------------------------------------------
 
     def _join(self, topics: Sequence[str], settings: dict[str, Any]) -> Member:
-        texts = {name: text_of(value) for name, value in settings.items()}
-        return _DrivenMember(self, self.ask("join", settings=texts, topics=list(topics)))
+        return _DrivenMember(self, self.ask("join", settings=_texts(settings), topics=list(topics)))
 
     def committed(self, group: str, topic: str, partition: int) -> int | None:
         found: int | None = self.ask("committed", group=group, topic=topic, partition=partition)
@@ -290,6 +257,10 @@ class _DrivenTail(Tail):
 
     def close(self) -> None:
         self._client.ask("tail_close", tail=self._number)
+
+
+def _texts(settings: Mapping[str, Any]) -> dict[str, str]:
+    return {name: text_of(value) for name, value in settings.items()}
 
 
 def _wire(message: Message) -> dict[str, Any]:

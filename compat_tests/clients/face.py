@@ -113,6 +113,14 @@ class ActiveProducer:
     open_at: int
 
 
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """The partitions of one topic that a consumer without a group reads, and from where."""
+
+    partitions: tuple[int, ...]
+    start: int | str
+
+
 class Refused(Exception):
     """The broker's error, as this client reported it: `code` is Kafka's number."""
 
@@ -209,7 +217,6 @@ class Client(ABC):
             if ability in self.cannot:
                 raise CannotDo(self.cannot[ability])
 
-    @abstractmethod
     def produce(
         self,
         topic: str,
@@ -226,6 +233,21 @@ class Client(ABC):
         `acks`: "0", "1" or "all". `batch_bytes`: the client's batch size; `max_request_bytes`: its own limit.
         """
 
+        settings: dict[str, Any] = {
+            "compression.type": codec,
+            "acks": acks,
+            "enable.idempotence": idempotent,
+        }
+        if batch_bytes is not None:
+            settings["batch.size"] = batch_bytes
+        if max_request_bytes is not None:
+            settings["max.request.size"] = max_request_bytes
+        return self._produce(topic, messages, settings)
+
+    @abstractmethod
+    def _produce(self, topic: str, messages: Sequence[Message], settings: dict[str, Any]) -> list[int]:
+        """`produce`, with what was asked in the Java client's property names; it may be changed."""
+
     def send_each(
         self, topic: str, rounds: Sequence[Sequence[Message]], *, idempotent: bool = False
     ) -> list[list[Sent]]:
@@ -233,7 +255,6 @@ class Client(ABC):
         than half of it): those of a round without waiting, the next round when all are answered."""
         raise CannotDo(self.cannot["headers of each"])
 
-    @abstractmethod
     def read(
         self,
         topic: str,
@@ -250,6 +271,19 @@ class Client(ABC):
         `isolation`: "read_committed", "read_uncommitted", or the client's own default.
         Returns fewer when the time is over. Refused when the broker's error reaches the application.
         """
+
+        settings: dict[str, Any] = {}
+        if partition_fetch_bytes is not None:
+            settings["max.partition.fetch.bytes"] = partition_fetch_bytes
+        if isolation is not None:
+            settings["isolation.level"] = isolation
+        return self._read(topic, count, Assigned(tuple(partitions), start), timeout_s, settings)
+
+    @abstractmethod
+    def _read(
+        self, topic: str, count: int, where: Assigned, timeout_s: float, settings: dict[str, Any]
+    ) -> list[Stored]:
+        """`read`, with what was asked in the Java client's property names; it may be changed."""
 
     @abstractmethod
     def tail(self, topic: str, partition: int, *, max_wait_ms: int) -> Tail:

@@ -18,6 +18,7 @@ from kafka.structs import OffsetAndMetadata
 from compat_tests.clients.face import (
     BATCH_BYTES,
     ActiveProducer,
+    Assigned,
     Broker,
     Client,
     Cluster,
@@ -33,6 +34,7 @@ from compat_tests.clients.face import (
     TransactionDescription,
 )
 from compat_tests.clients.kafka_python_transactions import PolledTransactional, sending, written
+from compat_tests.clients.python_names import python_names
 
 T = TypeVar("T")
 _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
@@ -56,26 +58,8 @@ class KafkaPython(Client):
     def version(cls) -> str:
         return str(kafka.__version__)
 
-    def produce(
-        self,
-        topic: str,
-        messages: Sequence[Message],
-        *,
-        codec: str = "none",
-        acks: str = "all",
-        idempotent: bool = False,
-        batch_bytes: int | None = None,
-        max_request_bytes: int | None = None,
-    ) -> list[int]:
-        settings: dict[str, Any] = {
-            "compression_type": None if codec == "none" else codec,
-            "acks": "all" if acks == "all" else int(acks),
-            "enable_idempotence": idempotent,
-        }
-        if batch_bytes is not None:
-            settings["batch_size"] = batch_bytes
-        if max_request_bytes is not None:
-            settings["max_request_size"] = max_request_bytes
+    def _produce(self, topic: str, messages: Sequence[Message], settings: dict[str, Any]) -> list[int]:
+        settings = python_names(settings)
         producer = self._producer(settings)
         try:
             return written(producer, topic, messages)
@@ -115,33 +99,20 @@ class KafkaPython(Client):
         settings = {"group_id": None, "enable_auto_commit": False, **settings}
         return KafkaConsumer(bootstrap_servers=self.bootstrap, allow_auto_create_topics=False, **settings)
 
-    def read(
-        self,
-        topic: str,
-        count: int,
-        *,
-        partitions: Sequence[int] = (0,),
-        start: int | str = "earliest",
-        timeout_s: float = 15.0,
-        partition_fetch_bytes: int | None = None,
-        isolation: str | None = None,
+    def _read(
+        self, topic: str, count: int, where: Assigned, timeout_s: float, settings: dict[str, Any]
     ) -> list[Stored]:
-        settings: dict[str, Any] = {"auto_offset_reset": "none"}
-        if partition_fetch_bytes is not None:
-            settings["max_partition_fetch_bytes"] = partition_fetch_bytes
-        if isolation is not None:
-            settings["isolation_level"] = isolation
-        consumer = self._consumer(**settings)
+        consumer = self._consumer(auto_offset_reset="none", **python_names(settings))
         try:
-            assigned = [TopicPartition(topic, number) for number in partitions]
+            assigned = [TopicPartition(topic, number) for number in where.partitions]
             consumer.assign(assigned)
-            if start == "earliest":
+            if where.start == "earliest":
                 consumer.seek_to_beginning(*assigned)
-            elif start == "latest":
+            elif where.start == "latest":
                 consumer.seek_to_end(*assigned)
             else:
                 for each in assigned:
-                    consumer.seek(each, int(start))
+                    consumer.seek(each, int(where.start))
             found: list[Stored] = []
             until = time.monotonic() + timeout_s
             while len(found) < count and time.monotonic() < until:
@@ -184,7 +155,7 @@ class KafkaPython(Client):
     # -- groups -----------------------------------------------------------------------------------------
 
     def _join(self, topics: Sequence[str], settings: dict[str, Any]) -> Member:
-        words = {name.replace(".", "_"): value for name, value in settings.items()}
+        words = python_names(settings)
         if "partition_assignment_strategy" in words:
             words["partition_assignment_strategy"] = (_assignor(words["partition_assignment_strategy"]),)
         return PolledMember(self._consumer(**words), topics)

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 from compat_tests.clients.face import (
+    Assigned,
     Broker,
     CannotDo,
     Client,
@@ -102,24 +103,11 @@ class Kcat(Client):
 
     # -- produce ----------------------------------------------------------------------------------------
 
-    def produce(
-        self,
-        topic: str,
-        messages: Sequence[Message],
-        *,
-        codec: str = "none",
-        acks: str = "all",
-        idempotent: bool = False,
-        batch_bytes: int | None = None,
-        max_request_bytes: int | None = None,
-    ) -> list[int]:
-        words = ["-P", "-t", topic, "-D", _RECORD_END, "-K", _KEY_END, "-X", f"compression.codec={codec}"]
-        words += ["-X", f"acks={acks}", "-X", f"enable.idempotence={str(idempotent).lower()}"]
-        words += ["-X", "message.timeout.ms=15000"]
-        if batch_bytes is not None:
-            words += ["-X", f"batch.size={batch_bytes}"]
-        if max_request_bytes is not None:
-            words += ["-X", f"message.max.bytes={max_request_bytes}"]
+    def _produce(self, topic: str, messages: Sequence[Message], settings: dict[str, Any]) -> list[int]:
+        settings["message.timeout.ms"] = 15_000
+        if "max.request.size" in settings:
+            settings["message.max.bytes"] = settings.pop("max.request.size")
+        words = ["-P", "-t", topic, "-D", _RECORD_END, "-K", _KEY_END, *_options(settings)]
         for (partition, headers, with_null), group in itertools.groupby(messages, _run_key):
             extra = ["-p", str(partition), *(["-Z"] if with_null else [])]
             for name, value in headers:
@@ -129,28 +117,16 @@ class Kcat(Client):
 
     # -- consume ----------------------------------------------------------------------------------------
 
-    def read(
-        self,
-        topic: str,
-        count: int,
-        *,
-        partitions: Sequence[int] = (0,),
-        start: int | str = "earliest",
-        timeout_s: float = 15.0,
-        partition_fetch_bytes: int | None = None,
-        isolation: str | None = None,
+    def _read(
+        self, topic: str, count: int, where: Assigned, timeout_s: float, settings: dict[str, Any]
     ) -> list[Stored]:
-        offset = {"earliest": "beginning", "latest": "end"}.get(str(start), str(start))
-        words = ["-C", "-q", "-e", "-t", topic, "-o", offset, "-f", _FORMAT]
-        words += ["-X", "topic.auto.offset.reset=error", "-X", "allow.auto.create.topics=false"]
-        if partition_fetch_bytes is not None:
-            words += ["-X", f"fetch.message.max.bytes={partition_fetch_bytes}"]
-        if isolation is not None:
-            words += ["-X", f"isolation.level={isolation}"]
-        if len(partitions) == 1:
-            words += ["-p", str(partitions[0])]
+        offset = {"earliest": "beginning", "latest": "end"}.get(str(where.start), str(where.start))
+        settings |= {"topic.auto.offset.reset": "error", "allow.auto.create.topics": False}
+        words = ["-C", "-q", "-e", "-t", topic, "-o", offset, "-f", _FORMAT, *_options(settings)]
+        if len(where.partitions) == 1:
+            words += ["-p", str(where.partitions[0])]
         out = self._run(*words, "-c", str(count), timeout_s=timeout_s)  # without -p: all partitions
-        return [each for each in _parse(out) if each.partition in partitions]
+        return [each for each in _parse(out) if each.partition in where.partitions]
 
     def tail(self, topic: str, partition: int, *, max_wait_ms: int) -> Tail:
         words = ["-C", "-q", "-u", "-t", topic, "-p", str(partition), "-o", "end", "-c", "1", "-f", _FORMAT]
@@ -178,8 +154,8 @@ class Kcat(Client):
     def _join(self, topics: Sequence[str], settings: dict[str, Any]) -> Member:
         group = settings.pop("group.id")
         settings["allow.auto.create.topics"] = False
-        words = [word for name, value in settings.items() for word in ("-X", f"{name}={text_of(value)}")]
-        return _KcatMember(self._command("-u", "-f", _FORMAT, *words, "-G", group, *topics))
+        words = ["-u", "-f", _FORMAT, *_options(settings)]
+        return _KcatMember(self._command(*words, "-G", group, *topics))
 
     # -- metadata ---------------------------------------------------------------------------------------
 
@@ -294,6 +270,10 @@ def _program() -> str:
     if found is None:
         raise ToolchainMissing("kcat not found: install the package kcat")
     return found
+
+
+def _options(settings: Mapping[str, Any]) -> list[str]:
+    return [word for name, value in settings.items() for word in ("-X", f"{name}={text_of(value)}")]
 
 
 def _run_key(message: Message) -> tuple[int, tuple[Header, ...], bool]:
