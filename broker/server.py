@@ -399,10 +399,6 @@ class Broker:
         assert self._assembly is not None
         return self._assembly
 
-    @property
-    def connection_count(self) -> int:
-        return len(self._assembly.connections) if self._assembly is not None else 0
-
     async def enforce_retention(self) -> int:
         """Apply retention now; returns how many partitions lost records."""
         return await self.assembly.retention.enforce(self.clock_ms())

@@ -12,6 +12,7 @@ import time
 from typing import Any
 
 from bench.load.connection import ROOM_BYTES, Answers, connect
+from bench.load.lanes import Lane
 from bench.load.wire import (
     LEAST_BATCH_BYTES,
     FetchTemplate,
@@ -36,16 +37,13 @@ def fill(job: Result) -> Result:
     template = ProduceTemplate(job["topic"], {0: batch}, job["records"])
     wanted = -(-job["total_bytes"] // len(batch))
     with connect(job["host"], job["port"]) as sock:
-        answers = Answers(sock)
-        sent = acked = 0
+        lane = Lane(sock, [template], job["window"])
+        acked = 0
         start = time.perf_counter_ns()
         while acked < wanted:
-            while sent < wanted and sent - acked < job["window"]:
-                sent += 1
-                sock.sendall(template.stamp(sent))
-            for frame in answers.all():
-                acked += 1
-                template.verify(frame, acked)
+            while lane.correlation_id < wanted and lane.has_room:
+                lane.due(0)
+            acked += len(lane.receive())
         seconds = (time.perf_counter_ns() - start) / 1e9
     return {
         "requests": wanted,

@@ -30,7 +30,6 @@ from lockstep.broker.settings.properties import (
     REPLICAS_ARE_THE_GROUPS,
     ConfigError,
     Kind,
-    Property,
     properties_of,
     raise_all,
     setting,
@@ -364,12 +363,3 @@ def for_clients(settings: Settings) -> list[Listener]:
 def is_controller_listener(settings: Settings, listener: Listener) -> bool:
     """True for a listener of Kafka's controllers, which is not served here."""
     return listener.name in {name.upper() for name in settings.controller_listener_names}
-
-
-def property_rows(settings: Settings) -> list[tuple[Property, str | None, bool]]:
-    """Every broker property with its value as text, and whether it was set (True) or is the default."""
-    rows = []
-    for name, (attribute, declared) in sorted(PROPERTIES.items()):
-        value = getattr(settings, attribute)
-        rows.append((declared, declared.show(value), name in settings.explicit))
-    return rows

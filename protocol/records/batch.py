@@ -3,7 +3,7 @@
 Owns: the layout of the header, the CRC-32C rule, and the changes that a broker makes to a batch.
 
 Invariants: the checksum covers everything from the attributes (byte 21) to the end, so base offset,
-length, partition leader epoch, magic and the checksum itself lie outside it; `patch` therefore needs no
+length, partition leader epoch, magic and the checksum itself lie outside it; `patch_whole` therefore needs no
 new checksum and `set_log_append_time` does. Nothing here copies a batch or looks at a record.
 
 Does not: decompress, decide whether a producer may send this batch (counts against offsets, control
@@ -236,14 +236,9 @@ def verify(buf: Buffer, pos: int, header: BatchHeader) -> None:
         raise CorruptBatch(f"batch at {pos}: CRC-32C is {found:#010x}, its header has {header.crc:#010x}")
 
 
-def patch(batch: bytearray | memoryview, base_offset: int, leader_epoch: int, pos: int = 0) -> None:
-    """Write where the batch landed: 12 bytes outside the checksum. The only change to an ordinary batch."""
-    _INT64.pack_into(batch, pos, base_offset)
-    _INT32.pack_into(batch, pos + _LEADER_EPOCH_AT, leader_epoch)
-
-
 def patch_whole(batch: bytearray, base_offset: int, leader_epoch: int) -> None:
-    """`patch` of a batch that is all of the buffer, whose length it writes again: one packing, not two."""
+    """Write where the batch landed: its first bytes, outside the checksum. The only change to an ordinary
+    batch. The length between them is written again, which is one packing instead of two."""
     _PREFIX.pack_into(batch, 0, base_offset, len(batch) - LENGTH_PREFIX_BYTES, leader_epoch)
 
 

@@ -13,12 +13,10 @@ and kills, is recorded. Ends with 1 when the result is not exact, with 2 where a
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import random
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,10 +25,9 @@ from typing import Any
 import confluent_kafka
 import confluent_kafka.admin
 
-from compat_tests.kafka_jars import ToolchainMissing
 from compat_tests.targets import ROOT, TargetFailed
-from tests.campaigns import evidence, java_programs
-from tests.campaigns.brokers import Brokers, raise_on_term
+from tests.campaigns import java_programs, killed_brokers
+from tests.campaigns.brokers import Brokers
 from tests.campaigns.transforming import QUICK
 
 NAME = "exactly_once"
@@ -39,7 +36,6 @@ CLIENTS = ("confluent:2", "java:2", "aio:1")
 """Kind and number of members; aiokafka's have no way to share a group (`transforming.py`)."""
 PATIENCE_S = 180.0
 STEP_S = 90.0
-KEPT_PROBLEMS = 20
 
 
 class Pipeline:
@@ -306,89 +302,30 @@ def _end(consumer: Any, spot: Any, deadline: float) -> int:
             time.sleep(0.2)
 
 
-def figures(
-    campaign: Campaign, brokers: Brokers, arguments: argparse.Namespace, seconds: float
-) -> dict[str, Any]:
-    """One run for the evidence file."""
+def figures(campaign: Campaign, _: Brokers) -> dict[str, Any]:
+    """What this campaign adds to its run in the evidence file."""
     counts = {each.kind: each.counts() for each in campaign.pipelines}
     return {
-        "target": arguments.target,
-        "nodes": arguments.nodes,
-        "seed": arguments.seed,
-        "records": arguments.records,
-        "kills": brokers.kills,
-        "kills_while_starting": brokers.kills_while_starting,
-        "clients": list(arguments.clients),
         "transactions_acknowledged": {kind: found[0] for kind, found in counts.items()},
         "clients_replaced": {kind: found[1] for kind, found in counts.items()},
-        "duration_s": round(seconds, 1),
-        "exact": not campaign.problems,
-        "problems": [text[:1000] for text in campaign.problems[:KEPT_PROBLEMS]],
     }
 
 
-def on_record(nodes: int, records: int, kills: int) -> bool:
-    """Is there a sound run of this source that is as large?"""
-    digest = evidence.source_digest()
-    return any(
-        run["source"] == digest and run["target"] == "lockstep" and run["nodes"] == nodes and run["exact"]
-        for run in evidence.load_runs(NAME)
-        if run["records"] >= records and run["kills"] >= kills
-    )
-
-
-def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.exactly_once", description=__doc__)
-    parser.add_argument("--records", type=int, default=100_000)
-    parser.add_argument("--kills", type=int, default=50)
-    parser.add_argument("--nodes", type=int, choices=[1, 3], default=1)
-    parser.add_argument("--seed", type=int, default=None, help="default: drawn, and printed")
-    parser.add_argument("--clients", type=lambda text: text.split(","), default=list(CLIENTS))
-    parser.add_argument("--target", choices=["lockstep", "kafka"], default="lockstep")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="broker settings")
-    parser.add_argument("--resume", action="store_true", help="nothing where it is recorded for this source")
-    parser.add_argument("--no-evidence", action="store_true")
-    return parser.parse_args(words)
-
-
 def main(words: Sequence[str] | None = None) -> int:
-    arguments = _arguments(words)
-    raise_on_term()
-    if arguments.resume and on_record(arguments.nodes, arguments.records, arguments.kills):
-        print("exactly_once: on record", flush=True)
-        return 0
-    if arguments.seed is None:
-        arguments.seed = random.SystemRandom().randrange(2**31)
-    print(f"exactly_once: seed {arguments.seed}", flush=True)
-    began = time.monotonic()
-    settings = dict(word.split("=", 1) for word in arguments.set)
-    with tempfile.TemporaryDirectory(prefix="lockstep-exactly-once-") as name:
-        try:
-            brokers = Brokers(arguments.target, arguments.nodes, settings, Path(name))
-            campaign = run(brokers, arguments, Path(name))
-        except ToolchainMissing as missing:
-            print(f"not possible here: {missing}", file=sys.stderr)
-            return 2
-        done = figures(campaign, brokers, arguments, time.monotonic() - began)
-        print(done, flush=True)
-        if campaign.problems:
-            print(brokers.log_tail(), flush=True)
-    if not arguments.no_evidence:
-        evidence.add_run(NAME, done)
-    return 1 if campaign.problems else 0
+    """See the module; the exit status."""
+    parser = killed_brokers.parser(NAME, __doc__, "records", 100_000, 50)
+    parser.add_argument("--clients", type=lambda text: text.split(","), default=list(CLIENTS))
+    arguments = parser.parse_args(words)
 
-
-def run(brokers: Brokers, arguments: argparse.Namespace, directory: Path) -> Campaign:
-    """Start, run, close. ToolchainMissing, TargetFailed when they do not even start."""
-    try:
-        brokers.start()
-        campaign = Campaign(
+    def make(brokers: Brokers, directory: Path) -> Campaign:
+        return Campaign(
             brokers, arguments.clients, arguments.records, arguments.kills, arguments.seed, directory
         )
-        campaign.run()
-        return campaign
-    finally:
-        brokers.close()
+
+    def with_clients(campaign: Campaign, brokers: Brokers) -> dict[str, Any]:
+        return {"clients": list(arguments.clients), **figures(campaign, brokers)}
+
+    return killed_brokers.command(NAME, arguments, make, with_clients)
 
 
 if __name__ == "__main__":

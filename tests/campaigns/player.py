@@ -39,7 +39,8 @@ from compat_tests.targets import TargetFailed
 from lockstep.player_host.config import Order
 from tests.campaigns import evidence, player_processes, player_sabotage
 from tests.campaigns.brokers import Brokers, raise_on_term
-from tests.campaigns.exactly_once import KEPT_PROBLEMS, committed
+from tests.campaigns.exactly_once import committed
+from tests.campaigns.killed_brokers import KEPT_PROBLEMS
 from tests.campaigns.player_judge import Contents, judge, order_differences, record_of, wanted
 from tests.campaigns.player_nemesis import FAULTS, TICK_S, Nemesis
 from tests.campaigns.player_processes import Memory, Player, Process, Target

@@ -10,11 +10,9 @@ where a tool is missing.
 
 from __future__ import annotations
 
-import argparse
 import random
 import subprocess
 import sys
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -24,10 +22,10 @@ from typing import Any
 import confluent_kafka
 import confluent_kafka.admin
 
-from compat_tests.kafka_jars import STREAMS, ToolchainMissing
+from compat_tests.kafka_jars import STREAMS
 from compat_tests.targets import TargetFailed
-from tests.campaigns import evidence, java_programs
-from tests.campaigns.brokers import Brokers, raise_on_term
+from tests.campaigns import java_programs, killed_brokers
+from tests.campaigns.brokers import Brokers
 from tests.campaigns.transforming import QUICK
 
 NAME = "streams"
@@ -193,87 +191,25 @@ class Campaign:
                 )
 
 
-def figures(
-    campaign: Campaign, brokers: Brokers, arguments: argparse.Namespace, seconds: float
-) -> dict[str, Any]:
-    """One run for the evidence file."""
+def figures(campaign: Campaign, _: Brokers) -> dict[str, Any]:
+    """What this campaign adds to its run in the evidence file."""
     text = campaign.log.read_text(errors="replace") if campaign.log.exists() else ""
     return {
-        "target": arguments.target,
-        "nodes": arguments.nodes,
-        "seed": arguments.seed,
         "streams": STREAMS.version,
-        "lines": arguments.lines,
         "words": campaign.written.total(),
         "updates": campaign.updates,
-        "kills": brokers.kills,
-        "kills_while_starting": brokers.kills_while_starting,
         "threads_replaced": sum(line.startswith("again") for line in text.splitlines()),
-        "duration_s": round(seconds, 1),
-        "exact": not campaign.problems,
-        "problems": [problem[:1000] for problem in campaign.problems[:20]],
     }
 
 
-def on_record(nodes: int, lines: int, kills: int) -> bool:
-    """Is there a sound run of this source that is as large?"""
-    digest = evidence.source_digest()
-    return any(
-        run["source"] == digest and run["target"] == "lockstep" and run["nodes"] == nodes and run["exact"]
-        for run in evidence.load_runs(NAME)
-        if run["lines"] >= lines and run["kills"] >= kills
-    )
-
-
-def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m tests.campaigns.streams", description=__doc__)
-    parser.add_argument("--lines", type=int, default=20_000)
-    parser.add_argument("--kills", type=int, default=10)
-    parser.add_argument("--nodes", type=int, choices=[1, 3], default=1)
-    parser.add_argument("--seed", type=int, default=None, help="default: drawn, and printed")
-    parser.add_argument("--target", choices=["lockstep", "kafka"], default="lockstep")
-    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="broker settings")
-    parser.add_argument("--resume", action="store_true", help="nothing where it is recorded for this source")
-    parser.add_argument("--no-evidence", action="store_true")
-    return parser.parse_args(words)
-
-
 def main(words: Sequence[str] | None = None) -> int:
-    arguments = _arguments(words)
-    raise_on_term()
-    if arguments.resume and on_record(arguments.nodes, arguments.lines, arguments.kills):
-        print("streams: on record", flush=True)
-        return 0
-    if arguments.seed is None:
-        arguments.seed = random.SystemRandom().randrange(2**31)
-    print(f"streams: seed {arguments.seed}", flush=True)
-    began = time.monotonic()
-    settings = dict(word.split("=", 1) for word in arguments.set)
-    with tempfile.TemporaryDirectory(prefix="lockstep-streams-") as name:
-        try:
-            brokers = Brokers(arguments.target, arguments.nodes, settings, Path(name))
-            campaign = run(brokers, arguments, Path(name))
-        except ToolchainMissing as missing:
-            print(f"not possible here: {missing}", file=sys.stderr)
-            return 2
-        done = figures(campaign, brokers, arguments, time.monotonic() - began)
-        print(done, flush=True)
-        if campaign.problems:
-            print(brokers.log_tail(), flush=True)
-    if not arguments.no_evidence:
-        evidence.add_run(NAME, done)
-    return 1 if campaign.problems else 0
+    """See the module; the exit status."""
+    arguments = killed_brokers.parser(NAME, __doc__, "lines", 20_000, 10).parse_args(words)
 
+    def make(brokers: Brokers, directory: Path) -> Campaign:
+        return Campaign(brokers, arguments.lines, arguments.kills, arguments.seed, directory)
 
-def run(brokers: Brokers, arguments: argparse.Namespace, directory: Path) -> Campaign:
-    """Start, run, close. ToolchainMissing, TargetFailed when they do not even start."""
-    try:
-        brokers.start()
-        campaign = Campaign(brokers, arguments.lines, arguments.kills, arguments.seed, directory)
-        campaign.run()
-        return campaign
-    finally:
-        brokers.close()
+    return killed_brokers.command(NAME, arguments, make, figures)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from tests.campaigns import evidence, exactly_once, streams, transforming
+from tests.campaigns import evidence, killed_brokers, streams, transforming
 from tests.campaigns.exactly_once import differences
 from tests.support.cases import each_case
 
@@ -84,11 +84,11 @@ def test_only_a_sound_run_of_this_source_that_is_as_large_is_on_record(
     sound = {"source": evidence.source_digest(), "target": "lockstep", "nodes": 1, "exact": True, "kills": 5}
     runs: list[dict[str, object]] = []
     monkeypatch.setattr(evidence, "load_runs", lambda _: runs)
-    for module, size in ((exactly_once, "records"), (streams, "lines")):
-        run = {**sound, size: 100}
-        for change in ({"source": "x"}, {"target": "kafka"}, {"nodes": 3}, {"exact": False}, {"kills": 4}):
-            runs[:] = [{**run, **change}]
-            assert not module.on_record(1, 100, 5)
-        runs[:] = [run]
-        assert module.on_record(1, 100, 5)
-        assert not module.on_record(1, 101, 5)
+    asked = killed_brokers.parser("any", "", "records", 100, 5).parse_args
+    run = {**sound, "records": 100}
+    for change in ({"source": "x"}, {"target": "kafka"}, {"nodes": 3}, {"exact": False}, {"kills": 4}):
+        runs[:] = [{**run, **change}]
+        assert not killed_brokers.is_on_record("any", asked([]))
+    runs[:] = [run]
+    assert killed_brokers.is_on_record("any", asked([]))
+    assert not killed_brokers.is_on_record("any", asked(["--records", "101"]))

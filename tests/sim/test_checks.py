@@ -11,7 +11,7 @@ import pytest
 
 from lockstep.broker.groups.group_records import CommittedOffset, offset_record
 from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS_TOPIC_ID
-from lockstep.protocol.records.batch import patch, read_header
+from lockstep.protocol.records.batch import patch_whole, read_header
 from lockstep.protocol.records.record import BatchBuilder, key_value_batch
 from lockstep.storage.log.format import encode_frame_head
 from lockstep.storage.raft.configuration import Configuration
@@ -78,7 +78,7 @@ class Story:
         header = read_header(data)
         base_offset = base if base >= 0 else self._ends.get(number, 0)
         placed = bytearray(data)
-        patch(placed, base_offset, term)
+        patch_whole(placed, base_offset, term)
         entry = DirectoryEntry(
             number, base_offset, header.record_count, len(data), header.crc, term, header.max_timestamp
         )
@@ -193,7 +193,7 @@ def test_reads() -> None:
     with broken("wrong bytes read"):
         story.readers.fetched(story.node, 1, 1, [second[:-1] + b"?"])
     dirty = bytearray(third)
-    patch(dirty, 3, 1)
+    patch_whole(dirty, 3, 1)
     with broken("uncommitted bytes read"):
         story.readers.fetched(story.node, 1, 2, [third, dirty])
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.protocol.records.batch import CONTROL_FLAG, BatchHeader, crc_of, read_header
-from lockstep.protocol.records.batch import patch as place
+from lockstep.protocol.records.batch import patch_whole as place
 from lockstep.protocol.records.batch_filter import FilteredBatch
 from lockstep.protocol.records.compression import Codec
 from lockstep.protocol.records.control import ControlKind, build, parse

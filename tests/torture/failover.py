@@ -23,8 +23,8 @@ from typing import Any
 from compat_tests.clusters import Cluster, KafkaCluster, LockstepCluster
 from compat_tests.raw import RawConnection, batch
 from tests.campaigns import evidence
+from tests.campaigns.brokers import raise_on_term
 from tests.campaigns.partition_client import FAILED
-from tests.torture.run import raise_on_term
 
 TOPIC = "failover"
 HOST = "127.0.0.1"

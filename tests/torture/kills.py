@@ -21,10 +21,11 @@ from typing import Any
 
 from compat_tests.kafka_jars import ToolchainMissing
 from tests.campaigns import evidence
+from tests.campaigns.brokers import raise_on_term
 from tests.torture.cluster import Cluster
 from tests.torture.faults import Injector, Planned
 from tests.torture.network import NotPossible
-from tests.torture.run import KEPT, figures, raise_on_term
+from tests.torture.run import KEPT, figures
 from tests.torture.session import TOPIC, Options, Session, keep
 
 NAME = "kills3"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import random
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -15,6 +14,7 @@ from typing import Any
 
 from compat_tests.kafka_jars import ToolchainMissing
 from tests.campaigns import evidence
+from tests.campaigns.brokers import raise_on_term
 from tests.torture.clients import workers
 from tests.torture.faults import EVERYWHERE, SINGLE_NODE
 from tests.torture.network import NotPossible
@@ -115,15 +115,6 @@ def one_run(options: Options, *, record: bool) -> Outcome:
     finally:
         shutil.rmtree(directory, ignore_errors=True)
     return outcome
-
-
-def raise_on_term() -> None:
-    """SIGTERM ends us like an exception, so that everything is undone and removed."""
-
-    def on_term(number: int, _frame: object) -> None:
-        sys.exit(128 + number)
-
-    signal.signal(signal.SIGTERM, on_term)
 
 
 def _arguments(words: Sequence[str] | None) -> argparse.Namespace:

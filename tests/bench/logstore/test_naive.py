@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bench.load.wire import record_batch
 from bench.logstore.naive import SecondLog
-from lockstep.protocol.records.batch import patch, read_header
+from lockstep.protocol.records.batch import patch_whole, read_header
 from lockstep.storage.log.file_system import RealFileSystem
 from lockstep.storage.log.inspect import GroupLog
 from lockstep.storage.log.options import LogOptions
@@ -19,7 +19,7 @@ def test_the_second_log_holds_every_batch_again_in_one_frame_per_write(tmp_path:
         for place in range(2):
             batch = bytearray(record_batch(2, 64, 0))
             offset = turn * 4 + place * 2
-            patch(batch, offset, 1)
+            patch_whole(batch, offset, 1)
             crc = read_header(batch).crc
             second.replay(DirectoryEntry(1, offset, 2, len(batch), crc, 1, 0), batch, 1000 + turn)
         second.write()

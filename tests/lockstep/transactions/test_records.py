@@ -9,7 +9,7 @@ import pytest
 from lockstep.broker.locks.lock_headers import lock_requests
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.fetch import AbortedTransaction
-from lockstep.protocol.records.batch import CorruptBatch, patch, read_header
+from lockstep.protocol.records.batch import CorruptBatch, patch_whole, read_header
 from lockstep.protocol.records.batch_filter import filter_batch, open_batch
 from lockstep.protocol.records.control import ControlKind, build
 from lockstep.protocol.records.record import BatchBuilder
@@ -25,7 +25,7 @@ IDENTITY = ProducerIdentity(9, 2, 40)
 
 def batch(part: PartitionBatch, base_offset: int = 0) -> bytes:
     made = bytearray(batch_of(part, REQUEST, IDENTITY, "seats", TOPIC_ID, 1_000))
-    patch(made, base_offset, 0)
+    patch_whole(made, base_offset, 0)
     return bytes(made)
 
 

@@ -17,7 +17,6 @@ from lockstep.protocol.records.batch import (
     crc_of,
     empty_batch,
     iter_headers,
-    patch,
     patch_whole,
     peek_header,
     read_header,
@@ -100,26 +99,12 @@ def test_one_changed_bit_is_corrupt(position: int) -> None:
 def test_patch_leaves_the_checksum_valid() -> None:
     batch = foreign_batch()
     before = bytes(batch)
-    patch(batch, 123_456_789_012, 42)
+    patch_whole(batch, 123_456_789_012, 42)
     header = read_header(batch)
     verify(batch, 0, header)
     assert (header.base_offset, header.leader_epoch) == (123_456_789_012, 42)
     assert (header.last_offset, header.next_offset) == (123_456_789_014, 123_456_789_015)
     assert batch[8:12] == before[8:12] and batch[16:] == before[16:]
-
-
-def test_a_whole_batch_is_patched_at_once() -> None:
-    one, other = foreign_batch(), foreign_batch()
-    patch(one, 123_456_789_012, 42)
-    patch_whole(other, 123_456_789_012, 42)
-    assert one == other
-
-
-def test_patch_in_the_middle_of_a_buffer() -> None:
-    whole = foreign_batch() + foreign_batch()
-    half = len(whole) // 2
-    patch(whole, 50, 3, pos=half)
-    assert [(pos, header.base_offset) for pos, header in iter_headers(whole)] == [(0, 0), (half, 50)]
 
 
 def test_log_append_time_changes_flag_and_max_timestamp_and_is_valid() -> None:

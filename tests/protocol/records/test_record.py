@@ -18,7 +18,7 @@ from lockstep.protocol.records.batch import (
     BatchHeader,
     MalformedBatch,
     iter_headers,
-    patch,
+    patch_whole,
     read_header,
     set_log_append_time,
     verify,
@@ -176,7 +176,7 @@ def test_offsets_keep_the_gaps_of_compaction() -> None:
     for offset in (0, 3, 9):
         builder.append(offset, 5, None, b"v", [])
     batch = bytearray(builder.build())
-    patch(batch, 1000, 0)
+    patch_whole(batch, 1000, 0)
     assert [record.offset for record in iter_records(batch)] == [1000, 1003, 1009]
 
 
