@@ -2,7 +2,8 @@
 
 | floor | rooms |
 |---|---|
-| 13, 12 | `server`: the broker as one object and as a process; `assembly`: the construction of its objects |
+| 14 | `main`: the broker as a process |
+| 13, 12 | `server`: the broker as one object; `assembly`: the construction of its objects |
 | 11 | `metrics/`: the state of this node over HTTP |
 | 10 | `node/`: this node's life: first start, data directory, its log groups |
 | 9 | `groups/`: consumer groups |

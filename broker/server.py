@@ -1,19 +1,16 @@
-"""The broker as one object and as one process.
+"""The broker as one object, which starts and stops.
 
-Owns: `Broker` (start, stop; used by `run` and, in-process, by tests) and `run` (signals, log lines, the one
-line on stdout). Invariants: the data directory is locked and ports are bound before anything is recovered,
-and opened only when everything can be served; a stop responds to what it can, commits what was accepted and
-leaves a checkpoint; a failed flush ends the process at once, because no later response could be trusted.
+Owns: `Broker` (used by `broker/main.py` and, in-process, by tests). Invariants: the data directory is locked
+and ports are bound before anything is recovered, and opened only when everything can be served; a stop
+responds to what it can, commits what was accepted and leaves a checkpoint; after a failed flush nothing more
+is answered.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
-import os
-import signal
 import socket
 import time
 from collections.abc import Callable, Coroutine
@@ -29,7 +26,6 @@ from lockstep.broker.network.connection_registry import Connections
 from lockstep.broker.network.listener_conflicts import METRICS_PORT_HINT, own_listeners, peer_hints
 from lockstep.broker.network.listeners import (
     CannotListen,
-    allow_many_files,
     bind,
     check_conflicts,
     connection_limit,
@@ -43,22 +39,16 @@ from lockstep.broker.node.data_directory import (
     DataDirectory,
     DirectoryInUse,
     WrongDirectory,
-    describe_os_error,
 )
-from lockstep.broker.process.heap import give_memory_back, keep_large_blocks_apart, share_arenas
+from lockstep.broker.process.heap import give_memory_back
 from lockstep.broker.process.process_output import (
-    drain_output,
     dropped_lines,
-    log_to_stderr,
-    queued_output,
 )
 from lockstep.broker.settings.addresses import WILDCARD_HOSTS, Listener
 from lockstep.broker.settings.config import Settings
-from lockstep.broker.settings.properties import ConfigError
-from lockstep.build_info import VERSION
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.raft.membership import ConfigurationRejected
-from lockstep.storage.types import CorruptLog, NewerFormat, StorageError
+from lockstep.storage.types import StorageError
 
 if TYPE_CHECKING:
     from lockstep.broker.metrics.http import HttpListener
@@ -77,15 +67,9 @@ CLOSED_BEFORE_TRIM: Final = 200
 HAND_OVER_SECONDS: Final = 0.5
 """The longest that a stop waits for other nodes to take over this node's leaderships."""
 HAND_OVER_POLLS: Final = 50
-REMOVED_WAIT_SECONDS: Final = 1.0
-"""A removed node redirects clients for so long before it ends."""
 REACH_SECONDS: Final = 2.0
 """So long the ready line waits for the first contact with the other nodes."""
 REACH_LOOK_SECONDS: Final = 0.01
-SERVICE_LOOK_SECONDS: Final = 0.2
-"""Between two looks at whether a node that waits for others serves."""
-EXIT_BAD_START: Final = 1
-EXIT_FATAL: Final = 70
 
 
 class CannotStart(Exception):
@@ -473,113 +457,3 @@ class Broker:
 def _log_failure(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and task.exception() is not None:
         log.error("background work ended", exc_info=task.exception())
-
-
-# --- the process ------------------------------------------------------------------------------------------
-
-
-Companion = Callable[[Broker], contextlib.AbstractAsyncContextManager[object]]
-"""A context that runs beside a broker: entered when it serves, left before it stops."""
-
-
-def run(settings: Settings, companion: Companion | None = None) -> None:
-    """Serve until SIGTERM or SIGINT. Prints one line on stdout when ready; log lines go to stderr.
-
-    Raises SystemExit with a status other than 0 where it cannot start; the reason is on stderr.
-    """
-    keep_large_blocks_apart()
-    share_arenas()
-    allow_many_files()
-    with queued_output(), log_to_stderr():
-        _run(settings, companion)
-
-
-def _run(settings: Settings, companion: Companion | None) -> None:
-    """Raises SystemExit."""
-    for warning in settings.warnings:
-        log.warning("%s", warning)
-    try:
-        with asyncio.Runner(loop_factory=_new_loop) as runner:
-            runner.run(_serve_until_stopped(settings, companion))
-    except (CannotStart, ConfigError, CorruptLog, NewerFormat, StorageError, OSError) as error:
-        advice = " (docs/operating.md, A damaged log)" if isinstance(error, CorruptLog) else ""
-        log.critical(
-            "cannot start: %s%s", describe_os_error(error) if isinstance(error, OSError) else error, advice
-        )
-        raise SystemExit(EXIT_BAD_START) from None
-
-
-async def _serve_until_stopped(settings: Settings, companion: Companion | None) -> None:
-    stop_requested = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop_requested.set)
-    broker = Broker(settings, on_fatal=_end_process)
-    await broker.start()
-    # What lives now lives as long as the process: the collector need not look at it again.
-    gc.collect()
-    gc.freeze()
-    give_memory_back()  # a replay's peak
-    try:
-        async with contextlib.nullcontext() if companion is None else companion(broker):
-            await broker.until_voters_are_probed()
-            print(ready_line(broker), flush=True)
-            reporting = asyncio.ensure_future(_report_service(broker))
-            await _wait_for_end(broker, stop_requested)
-            reporting.cancel()
-            log.info("stopping")
-    finally:
-        node = broker.assembly.node
-        never_part = node is not None and node.removed.is_set() and not node.was_part
-        await broker.stop()
-    log.info("stopped")
-    if never_part:
-        raise CannotStart("this node was removed from the cluster while it was down")
-
-
-def ready_line(broker: Broker) -> str:
-    """The one line on stdout."""
-    advertised = broker.separately_advertised
-    served = f"Lockstep {VERSION} ready, serving clients on {broker.bootstrap_servers}"
-    text = f"{served}, data in {_display_path(broker.settings.log_dirs)}"
-    text += f", advertised to clients as {' and '.join(advertised)}" if advertised else ""
-    return text + (f", waits for {broker.waits_for}" if broker.waits_for else "")
-
-
-async def _report_service(broker: Broker) -> None:
-    """Logs when a node of a cluster serves that had to wait for others, which the ready line has reported."""
-    has_waited = False
-    while True:
-        if broker.is_serving:
-            break
-        has_waited = True
-        await asyncio.sleep(SERVICE_LOOK_SECONDS)
-    if has_waited:
-        log.info("serving clients now: a majority of the nodes is reached, and every log group has a leader")
-
-
-async def _wait_for_end(broker: Broker, stop_requested: asyncio.Event) -> None:
-    """Wait for a stop signal, or for the removal of this node and a moment to redirect clients."""
-    removed = asyncio.ensure_future(broker.until_removed())
-    stop_wait = asyncio.ensure_future(stop_requested.wait())
-    await asyncio.wait({removed, stop_wait}, return_when=asyncio.FIRST_COMPLETED)
-    await asyncio.wait({stop_wait}, timeout=REMOVED_WAIT_SECONDS if removed.done() else None)
-    for each in (removed, stop_wait):
-        each.cancel()
-
-
-def _end_process(failure: BaseException) -> None:
-    """No acknowledgement, flush or response may follow this."""
-    log.critical("stopping at once, the log cannot be trusted any more: %s", failure)
-    drain_output()
-    os._exit(EXIT_FATAL)
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    import uvloop
-
-    return uvloop.new_event_loop()
-
-
-def _display_path(directory: str) -> str:
-    return directory if directory.startswith(("/", ".")) else f"./{directory}"

@@ -18,7 +18,7 @@ from pathlib import Path
 from bench.player.player_runs import Lines, play
 from bench.sessions.children import PORT_FILE, Words
 from compat_tests.probe import HOST
-from lockstep.broker import server
+from lockstep.broker.main import run
 from lockstep.broker.server import Broker
 from lockstep.broker.settings.loader import load
 from lockstep.commands import serve
@@ -77,7 +77,7 @@ def main() -> int:
         "lockstep.peers": options.peers,
     }
     given = {name: text for name, text in flags.items() if text is not None}
-    server.run(load(None, options.set, given), taking_players)
+    run(load(None, options.set, given), taking_players)
     return 0
 
 

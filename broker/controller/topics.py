@@ -1,13 +1,12 @@
 """Creates, grows and deletes topics: intent, partitions, and the record that it is done.
 
-Owns: which names are taken and how many partitions are promised; the three steps that make, grow or end a
-topic, and finishing whatever a crash left in between. Invariants: group 0 records the intent before a
-partition is opened and the end only after the last one is closed, so that every half-done state can be
-finished by the next leader of group 0. A name is in use from its intent until nothing is left of its topic,
-offsets and logs included. Work of one controller epoch ends with it: a controller between may have finished
-it, and clients use the topic. Does not: validate a topic (`broker/metadata/topic_validation.py`), know
-Kafka's messages (the handlers do) or show topics to clients (replay does,
-`broker/metadata/metadata_cache.py`).
+Owns: the three steps that make, grow or end a topic, and finishing whatever a crash left in between.
+Invariants: group 0 records the intent before a partition is opened and the end only after the last one is
+closed, so that every half-done state can be finished by the next leader of group 0. A name is in use from its
+intent until nothing is left of its topic, offsets and logs included. Work of one controller epoch ends with
+it: a controller between may have finished it, and clients use the topic. Does not: validate a topic
+(`broker/metadata/topic_validation.py`), know Kafka's messages (the handlers do) or show topics to clients
+(replay does, `broker/metadata/metadata_cache.py`).
 """
 
 from __future__ import annotations
@@ -23,6 +22,7 @@ from lockstep.broker.controller.orphan_partitions import OrphanPartitions
 from lockstep.broker.controller.partition_commands import PartitionCommands
 from lockstep.broker.controller.rejected_creations import RejectedCreations
 from lockstep.broker.controller.start_checks import check_metadata, close_orphans, lost_partitions
+from lockstep.broker.controller.topic_reservations import TopicReservations
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, METADATA_TOPIC_ID, MetadataCache, Topic
 from lockstep.broker.metadata.metadata_image import (
     Command,
@@ -40,9 +40,7 @@ from lockstep.broker.metadata.topic_names import check_name
 from lockstep.broker.metadata.topic_validation import (
     TopicPlan,
     check_may_change,
-    check_not_reserved,
     check_replication_factor,
-    collision_key,
     configured_plan,
     new_partition_count,
 )
@@ -85,12 +83,10 @@ class Topics:
         self._cluster = cluster
         self.commands = commands
         self._new_id = new_id
-        self._names_in_use: dict[str, str] = {}
-        """Names in use, `collision_key` -> the name itself."""
+        self._reservations = TopicReservations(cluster)
         self._creating: dict[str, asyncio.Task[Topic]] = {}
         self._growing: dict[bytes, asyncio.Task[None]] = {}
         self._deleting: set[bytes] = set()
-        self._promised_partitions = 0
         self._controller_epoch = 0
         """Counts the times that the leadership was lost."""
         self._records: PartitionLog | None = None
@@ -113,8 +109,7 @@ class Topics:
         self.commands.term = group.term
         if self._cluster.is_single_node:
             check_metadata(self._cluster)
-        names = [*self._creating, *(entry.name for entry in image.topics.values())]
-        self._names_in_use = {collision_key(name): name for name in names}
+        self._reservations.replace_names([*self._creating, *(entry.name for entry in image.topics.values())])
         self._records = next(
             (each for each in group.partitions.values() if each.topic_id == METADATA_TOPIC_ID), None
         )
@@ -228,10 +223,10 @@ class Topics:
     ) -> TopicPlan:
         """Check a new topic; -1 stands for the broker's default. Raises RequestError."""
         check_name(name)
-        self._check_name_free(name)
+        self._reservations.check_name(name)
         count = new_partition_count(name, partition_count, self._settings)
         check_replication_factor(replication_factor, self._cluster.node_count)
-        self._check_limit(count)
+        self._reservations.check_partitions(count)
         plan = configured_plan(name, count, overrides, self._settings)
         group = plan.config.lockstep_group
         if group is not None and group > self._cluster.data_groups:
@@ -242,33 +237,13 @@ class Topics:
             )
         return plan
 
-    def _check_limit(self, added: int) -> None:
-        total = self._cluster.partition_count + self._promised_partitions + added
-        limit = self._settings.lockstep_max_partitions
-        if total > limit:
-            raise RequestError(
-                ErrorCode.POLICY_VIOLATION,
-                f"{total} partitions on this broker; lockstep.max.partitions is {limit}",
-            )
-
-    def _check_name_free(self, name: str) -> None:
-        holder = self._names_in_use.get(collision_key(name))
-        if holder == name:
-            raise RequestError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        check_not_reserved(name)
-        if holder is not None:
-            raise RequestError(
-                ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"Topic '{name}' collides with existing topic: {holder}",
-            )
-
     async def create(self, plan: TopicPlan) -> Topic:
         """Make a planned topic. Not undone when the caller goes away. Raises RequestError."""
         self.check_leads()
-        self._check_name_free(plan.name)
+        self._reservations.check_name(plan.name)
         self._check_room()
-        self._names_in_use[collision_key(plan.name)] = plan.name
-        self._promised_partitions += plan.partition_count
+        self._reservations.take_name(plan.name)
+        self._reservations.promise_partitions(plan.partition_count)
         task = asyncio.ensure_future(self._create(plan))
         self._creating[plan.name] = task
         task.add_done_callback(lambda done: self._on_created(plan, done))
@@ -314,9 +289,9 @@ class Topics:
 
     def _on_created(self, plan: TopicPlan, done: asyncio.Task[Topic]) -> None:
         del self._creating[plan.name]
-        self._promised_partitions -= plan.partition_count
+        self._reservations.end_promise(plan.partition_count)
         if (done.cancelled() or done.exception() is not None) and not self._is_incomplete(plan.name):
-            self._names_in_use.pop(collision_key(plan.name), None)
+            self._reservations.free_name(plan.name)
 
     def _is_incomplete(self, name: str) -> bool:
         """True if a creation could not be undone. The next start completes or deletes that topic."""
@@ -396,7 +371,7 @@ class Topics:
                 f"The topic {topic.name} currently has {current} partition(s); "
                 f"{partition_count} would not be an increase.",
             )
-        self._check_limit(partition_count - current)
+        self._reservations.check_partitions(partition_count - current)
         return partition_count - current
 
     async def grow(self, topic: Topic, partition_count: int) -> None:
@@ -406,7 +381,7 @@ class Topics:
         added = self.check_growth(topic, partition_count)
         self.check_leads()
         self._check_room()
-        self._promised_partitions += added
+        self._reservations.promise_partitions(added)
         task = asyncio.ensure_future(self._grow(topic, added))
         self._growing[topic.topic_id] = task
         task.add_done_callback(lambda done: self._on_grown(topic, added))
@@ -414,7 +389,7 @@ class Topics:
 
     def _on_grown(self, topic: Topic, added: int) -> None:
         del self._growing[topic.topic_id]
-        self._promised_partitions -= added
+        self._reservations.end_promise(added)
 
     async def _grow(self, topic: Topic, added: int) -> None:
         entry = self._cluster.image.topics[topic.topic_id]
@@ -499,11 +474,8 @@ class Topics:
         if left:
             raise StorageError(f"offsets that groups committed are still in log groups {sorted(left)}")
         await self.record([deleted_command(entry.topic_id)], controller_epoch)
-        if (
-            self._names_in_use.get(collision_key(entry.name)) == entry.name
-            and entry.name not in self._creating
-        ):
-            self._names_in_use.pop(collision_key(entry.name), None)
+        if entry.name not in self._creating:
+            self._reservations.free_name(entry.name)
 
     # --- configure ----------------------------------------------------------------------------------------
 

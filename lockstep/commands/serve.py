@@ -1,6 +1,6 @@
 """`lockstep serve`: one broker, in this process.
 
-Reads the settings; everything else, the reason why it cannot start included, is `lockstep.broker.server`'s.
+Reads the settings; everything else, the reason why it cannot start included, is `lockstep.broker.main`'s.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from lockstep.commands.options import Families
 from lockstep.failures import CommandFailed, WrongUsage
 
 if TYPE_CHECKING:
-    from lockstep.broker.server import Companion
+    from lockstep.broker.main import Companion
     from lockstep.broker.settings.config import Settings
 
 
@@ -78,9 +78,9 @@ def _run(options: argparse.Namespace) -> int:
     except UnicodeDecodeError as error:
         raise CommandFailed(f"{options.config} is not a text file in UTF-8: {error}") from error
 
-    from lockstep.broker import server
+    from lockstep.broker import main
 
-    server.run(settings, _beside(settings))
+    main.run(settings, _beside(settings))
     return 0
 
 

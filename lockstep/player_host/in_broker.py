@@ -29,7 +29,7 @@ log = logging.getLogger("lockstep.player")
 
 
 class PlayerInBroker:
-    """A `lockstep.broker.server.Companion`: entered, it delivers; left, it has released everything.
+    """A `lockstep.broker.main.Companion`: entered, it delivers; left, it has released everything.
 
     Raises PlayerConfigError: a routing function that is not there.
     """

@@ -34,7 +34,7 @@ READY = re.compile(
     r"data in (?P<directory>\S+)\n"
 )
 SERVE = (
-    "import sys; from lockstep.broker.settings.loader import load; from lockstep.broker.server import run; "
+    "import sys; from lockstep.broker.settings.loader import load; from lockstep.broker.main import run; "
     "run(load(None, sys.argv[1:]))"
 )
 
@@ -278,7 +278,7 @@ FAILING_DISK = """
 import os
 import sys
 from lockstep.broker.settings.loader import load
-from lockstep.broker.server import run
+from lockstep.broker.main import run
 from lockstep.storage.log.file_system import RealFileSystem
 
 flush = RealFileSystem.fdatasync

@@ -22,11 +22,12 @@ from typing import Any, Final
 
 import crc32c
 
+from lockstep.broker.main import _new_loop
 from lockstep.broker.network.connection import Connection
 from lockstep.broker.network.connection_registry import Connections
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import PendingResponse
-from lockstep.broker.server import Broker, _new_loop
+from lockstep.broker.server import Broker
 from lockstep.broker.settings.settings_reader import from_texts
 from lockstep.protocol.api import ApiKey, messages_for, request_header_version, response_header_version
 from lockstep.protocol.compiler import decode

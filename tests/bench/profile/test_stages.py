@@ -32,7 +32,7 @@ from tests.support.cases import each_case
 
 _LOOP = [
     "main (lockstep/cli.py:86)",
-    "run (lockstep/broker/server.py:478)",
+    "run (lockstep/broker/main.py:64)",
     "Runner.run (asyncio/runners.py:118)",
 ]
 _HANDLED = [

@@ -15,12 +15,13 @@ import uvloop
 
 from compat_tests.probe import free_port
 from lockstep.broker import server
+from lockstep.broker.main import ready_line
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
 from lockstep.broker.network.listeners import connection_limit
 from lockstep.broker.node.data_directory import DataDirectory
 from lockstep.broker.node.local_groups import LocalGroups
 from lockstep.broker.peers import quorum_watch
-from lockstep.broker.server import Broker, CannotStart, ready_line
+from lockstep.broker.server import Broker, CannotStart
 from lockstep.broker.settings.config import Settings
 from lockstep.broker.settings.properties import ConfigError
 from lockstep.broker.settings.settings_reader import from_texts

@@ -18,7 +18,7 @@ from lockstep.broker.controller.partition_commands import PartitionCommands
 from lockstep.broker.controller.topics import Topics
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Topic
 from lockstep.broker.metadata.metadata_image import Command, delete_command, grow_command, grown_command
-from lockstep.broker.metadata.topic_validation import TopicPlan, collision_key
+from lockstep.broker.metadata.topic_validation import TopicPlan
 from lockstep.broker.requests.errors import RequestError
 from lockstep.storage.peers.limits import PeerError
 from tests.broker.fakes import Caller, FakeMetadata, forget_nothing
@@ -51,7 +51,7 @@ class FakeTopics(Topics):
 
     def add(self, name: str, partitions: int, overrides: Mapping[str, str] | None = None) -> Topic:
         """Record a topic in group 1."""
-        self._names_in_use[collision_key(name)] = name
+        self._reservations.take_name(name)
         return self.metadata.add_topic(name, (1,) * partitions, overrides)
 
     async def grow(self, topic: Topic, partition_count: int) -> None:
