@@ -27,6 +27,7 @@ package knows nothing of Kafka requests, topics' names or clients. A module uses
 | `flusher`, `idle_marker` | a flush on the loop or in a thread; the marker that it is done |
 | `compaction_pass`, `compaction_rules`, `compaction_progress` | a pass; the records it keeps; its progress |
 | `log_cleaner` | runs compaction passes, and the joining of small files |
+| `missing_records` | records that a log without its state file lacks at its beginning |
 | `disk_full_release` | segments without live records deleted on a full disk, after checkpoints above them |
 | `segment_sealer` | seals the active segment, so that the cleaner reaches its records |
 | `raft/`, `log/` | the core; the disk. Neither knows the other |

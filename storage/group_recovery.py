@@ -20,6 +20,7 @@ from lockstep.storage.group_options import GroupOptions, fresh_incarnation, memb
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.file_system import FileSystem
 from lockstep.storage.log.format import frame_bytes
+from lockstep.storage.missing_records import MissingRecords, find_missing_records
 from lockstep.storage.raft.configuration import Configuration, ConfigurationStack
 from lockstep.storage.raft.raft import Raft
 from lockstep.storage.raft.term_index import TermIndex
@@ -35,6 +36,8 @@ class RecoveredMember(NamedTuple):
     raft: Raft
     applied_index: int
     """The last entry that is applied to the state."""
+    missing_records: list[MissingRecords]
+    """The records that a log without its state file lacks at its beginning; nothing where it has that."""
 
 
 async def open_member(
@@ -63,7 +66,8 @@ async def open_member(
         )
         opened.append(log)
         raft, applied_index = recover(log, options, state, int(monotonic() * 1000), random_below)
-        return RecoveredMember(log, raft, applied_index)
+        missing = find_missing_records(log, state.control) if log.report.salvaged_state else []
+        return RecoveredMember(log, raft, applied_index, missing)
 
     try:
         return await in_thread(run)
