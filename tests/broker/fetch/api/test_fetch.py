@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import Any
 
 import pytest
@@ -227,32 +226,6 @@ async def test_answers_that_nobody_reads_are_bounded_in_all(start_broker: StartB
 # --- waiting ----------------------------------------------------------------------------------------------
 
 
-async def test_waits_for_data(broker: Broker, client: Client) -> None:
-    await client.create("t", 2)
-    reader = await Client.connect(broker.port)
-    request = fetch_request({"t": {0: 0, 1: 0}}, max_wait_ms=60_000)
-    reader.send(request, 12)
-    await until(lambda: broker.assembly.fetch_purgatory.count == 1, 60)
-    started = time.perf_counter()
-    await client.produce("t", batch(b"a"), 1)
-    _, response = await reader.receive(request, 12)
-    assert time.perf_counter() - started < 30  # not at the end of the wait
-    found = response.responses[0].partitions  # type: ignore[attr-defined]
-    assert [values(data) for data in found] == [[], [b"a"]]
-    assert broker.assembly.fetch_purgatory.count == 0
-
-
-async def test_waits_no_longer_than_asked(client: Client) -> None:
-    await client.create("t")
-    started = time.perf_counter()
-    data = await client.fetch("t", 0, max_wait_ms=120)
-    assert 0.1 < time.perf_counter() - started < 30
-    assert (data.error_code, values(data)) == (0, [])
-    started = time.perf_counter()
-    assert values(await client.fetch("t", 0, max_wait_ms=60_000, min_bytes=0)) == []
-    assert time.perf_counter() - started < 30
-
-
 async def test_waits_for_min_bytes(broker: Broker, client: Client) -> None:
     await client.create("t")
     reader = await Client.connect(broker.port)
@@ -285,13 +258,6 @@ async def test_what_waits_is_no_larger_than_what_there_is_to_read(broker: Broker
     await client.produce("t", batch(b"a"), 1)
     _, response = await reader.receive(request, 12)
     assert [values(data) for data in response.responses[0].partitions] == [[], [b"a"]]  # type: ignore[attr-defined]
-
-
-async def test_min_bytes_that_never_come(client: Client) -> None:
-    await client.create("t")
-    await client.produce("t", batch(b"a"))
-    data = await client.fetch("t", 0, max_wait_ms=100, min_bytes=2**31 - 1)
-    assert values(data) == [b"a"]
 
 
 async def test_a_deleted_topic_ends_the_wait(broker: Broker, client: Client) -> None:

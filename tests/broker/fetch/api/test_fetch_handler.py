@@ -59,14 +59,14 @@ async def test_there_is_an_answer_at_once_or_later() -> None:
     response = handler.handle(fetch_request({"t": {0: 0}}))
     assert isinstance(response, FetchResponse)
     assert values(response.responses[0].partitions[0]) == [b"a"]
-    waiting = handler.handle(fetch_request({"t": {0: 1}}, max_wait_ms=60_000))
+    waiting = handler.handle(fetch_request({"t": {0: 1, 1: 0}}, max_wait_ms=60_000))
     assert isinstance(waiting, PendingResponse) and waiting.is_long_poll and not waiting.holds_request
     assert handler.purgatory.count == 1
     handler.write(batch(b"b"))
     await asyncio.sleep(0)
     assert handler.purgatory.count == 0
     assert isinstance(waiting.response, FetchResponse)
-    assert values(waiting.response.responses[0].partitions[0]) == [b"b"]
+    assert [values(data) for data in waiting.response.responses[0].partitions] == [[b"b"], []]
 
 
 async def test_what_waits_is_answered_in_the_end_without_records() -> None:
@@ -75,7 +75,17 @@ async def test_what_waits_is_answered_in_the_end_without_records() -> None:
     response = await asyncio.wait_for(await_response(waiting), 30)
     assert isinstance(response, FetchResponse)
     assert values(response.responses[0].partitions[0]) == []
-    assert isinstance(handler.handle(fetch_request({"t": {0: 0}}, max_wait_ms=0)), FetchResponse)
+    for limits in ({"max_wait_ms": 0}, {"max_wait_ms": 60_000, "min_bytes": 0}):
+        assert isinstance(handler.handle(fetch_request({"t": {0: 0}}, **limits)), FetchResponse)
+
+
+async def test_min_bytes_that_never_come() -> None:
+    handler = Handler()
+    handler.write(batch(b"a"))
+    waiting = handler.handle(fetch_request({"t": {0: 0}}, max_wait_ms=1, min_bytes=2**31 - 1))
+    response = await asyncio.wait_for(await_response(waiting), 30)
+    assert isinstance(response, FetchResponse)
+    assert values(response.responses[0].partitions[0]) == [b"a"]
 
 
 async def test_a_client_that_leaves_ends_its_wait() -> None:

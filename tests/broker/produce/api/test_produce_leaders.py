@@ -47,26 +47,6 @@ async def test_the_leader_is_named(
     assert endpoints == ([(1, broker.port)] if version >= 10 else [])
 
 
-async def test_leadership_lost_before_the_commit(
-    broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await client.create("t")
-
-    def lost(waiter: object) -> None:
-        assert callable(waiter)
-        broker.assembly.loop.call_soon(waiter, NotLeader("lost"))
-
-    monkeypatch.setattr(broker.groups[1], "when_committed", lost)
-    named = TopicProduceData(name="t", partition_data=[PartitionProduceData(index=0, records=batch(b"x"))])
-    response: ProduceResponse = await client.call(
-        ProduceRequest(acks=-1, timeout_ms=1000, topic_data=[named]), 11
-    )
-    (told,) = response.responses[0].partition_responses
-    assert (told.error_code, told.base_offset) == (ErrorCode.NOT_LEADER_OR_FOLLOWER, -1)
-    assert told.current_leader.leader_id == 1
-    assert [each.node_id for each in response.node_endpoints] == [1]
-
-
 async def test_what_another_group_has_committed_is_not_taken_back(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
