@@ -40,6 +40,7 @@ def _of_shape(shape: int) -> Iterable[Ratio]:
             ("latency1.p99", "1 producer, p99", "ms", "latency1_{}.p99_ms"),
             ("latency16.rate", "16 producers", "requests/s", "latency16_{}.requests_per_s"),
             ("latency16.p99", "16 producers, p99", "ms", "latency16_{}.p99_ms"),
+            ("cost16", "16 producers, CPU of a request, all nodes", "us", "latency16_{}.cpu_us"),
         ):
             full_title = f"{where}: {title}, {words}"
             yield Ratio(f"{name}.{pair}.{end}", full_title, unit, figure.format(shape), policies)

@@ -1,9 +1,15 @@
-"""Which rows of a batch index a read takes, in which system calls, and the views of them. Pure."""
+"""Which rows of a batch index a read takes, in which system calls, and the views of them. Pure.
+
+Columns of many rows go through functions of the standard library: a read of small batches has a thousand.
+"""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
+from itertools import accumulate
+from operator import add, sub
+from typing import Final
 
 from lockstep.storage.log.batch_index import BatchIndex
 from lockstep.storage.types import Buffer
@@ -12,6 +18,8 @@ GAP_BYTES = 16 << 10
 """Reading this much of other partitions' bytes costs less than another system call."""
 RUN_BYTES = 4 << 20
 """The most that one system call reads."""
+MAX_ROWS_AT_ONCE: Final = 1024
+"""LIMIT. Rows whose bytes are added up at a time: a segment has many more than a read takes."""
 
 
 class ReadPlan:
@@ -39,11 +47,22 @@ def plan_read(index: BatchIndex, offset: int, budget: int, end_offset: int, min_
     total = 0
     last = first
     while last < stop:
-        length = lengths[last]
-        if total + length > budget and (total or not min_one):
+        wanted = (budget - total) // (lengths[last] or 1) + 2  # if all of them are as large as this one
+        rows = lengths[last : min(stop, last + max(1, min(wanted, MAX_ROWS_AT_ONCE)))]
+        totals = [*accumulate(rows, initial=total)]
+        if totals[-1] <= budget:
+            total = totals[-1]
+            last += len(rows)
+            continue
+        taken = max(0, bisect_right(totals, budget) - 1)
+        total = totals[taken]
+        last += taken
+        if total or not min_one:
             return ReadPlan(first, last, total, True)
-        total += length
+        total = lengths[last]
         last += 1
+        if total:
+            return ReadPlan(first, last, total, True)
     return ReadPlan(first, last, total, stop < count or total >= max(budget, 1))
 
 
@@ -66,15 +85,18 @@ def read_runs(index: BatchIndex, first: int, last: int) -> Iterator[tuple[int, i
     if span <= RUN_BYTES and span - sum(lengths[first:last]) <= GAP_BYTES:
         yield first, last
         return
+    ends = map(add, positions[first : last - 1], lengths[first : last - 1])
+    gaps = map(sub, positions[first + 1 : last], ends)
+    far = [row for row, gap in enumerate(gaps, first + 1) if gap > GAP_BYTES]
     begin = first
-    end = positions[first] + lengths[first]
-    for i in range(first + 1, last):
-        at = positions[i]
-        if at - end > GAP_BYTES or at + lengths[i] - positions[begin] > RUN_BYTES:
-            yield begin, i
-            begin = i
-        end = at + lengths[i]
-    yield begin, last
+    for stop in (*far, last):
+        while begin < stop:
+            end = positions[begin] + RUN_BYTES
+            row = bisect_right(positions, end, begin, stop)
+            while row > begin + 1 and positions[row - 1] + lengths[row - 1] > end:
+                row -= 1
+            yield begin, row
+            begin = row
 
 
 def next_offset(index: BatchIndex, row: int) -> int:
