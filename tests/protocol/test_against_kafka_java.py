@@ -17,7 +17,7 @@ from tests.protocol.conftest import KafkaJudge
 from tests.protocol.instances import APIS, PROFILE, api_name, case_id, cases, messages
 from tests.support.cases import check_each
 
-pytestmark = pytest.mark.java
+pytestmark = [pytest.mark.java, pytest.mark.tier(name="rest")]
 
 
 @pytest.mark.parametrize("api", APIS, ids=api_name)

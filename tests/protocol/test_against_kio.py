@@ -26,6 +26,8 @@ from lockstep.protocol.primitives import ZERO_UUID
 from tests.protocol.instances import APIS, PROFILE, api_name, case_id, cases, messages
 from tests.support.cases import check_each
 
+pytestmark = pytest.mark.tier(name="rest")
+
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LATEST_MS = 4_000_000_000_000
 """A datetime ends in the year 9999; later timestamps are not kio's to judge."""

@@ -193,6 +193,7 @@ def test_fat_elements_stay_within_the_bound(monkeypatch: pytest.MonkeyPatch, api
     check_each(product(MESSAGES[api], STYLES), check, case_id)
 
 
+@pytest.mark.tier(name="rest")  # the test above has the same bound, at a smaller scale
 @pytest.mark.parametrize("api", APIS, ids=api_name)
 def test_large_frames_stay_within_eight_times_their_size(api: ApiKey) -> None:
     cls, _ = MESSAGES[api]

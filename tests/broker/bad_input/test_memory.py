@@ -20,6 +20,7 @@ import pytest
 from lockstep.broker.network.connection import Connection
 from lockstep.broker.server import Broker
 from lockstep.protocol import compiler, decoder_source
+from lockstep.protocol.api import ApiKey
 from lockstep.protocol.compiler import decode, decoder
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.fields import Field, Struct
@@ -94,7 +95,18 @@ def fattest(cls: type[Struct], version: int, path: tuple[Field, ...], style: str
     return found
 
 
-@pytest.mark.parametrize("served", SERVED, ids=api_id)
+FREQUENT = {ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.METADATA, ApiKey.OFFSET_COMMIT}
+"""Judged before each commit, all others in CI."""
+
+
+@pytest.mark.parametrize(
+    "served",
+    [
+        pytest.param(each, marks=[] if each[0] in FREQUENT else pytest.mark.tier(name="rest"))
+        for each in SERVED
+    ],
+    ids=api_id,
+)
 async def test_the_whole_path_stays_within_the_bound(
     target: Broker, served: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
