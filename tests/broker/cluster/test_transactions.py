@@ -12,8 +12,11 @@ from confluent_kafka import Consumer
 from confluent_kafka import Producer as ConfluentProducer
 
 from lockstep.broker.peers.peer_rpc import RequestKind
+from lockstep.broker.transactions.transaction_records import TransactionState
+from lockstep.broker.transactions.transaction_rules import LAST_EPOCH
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.delete_topics import DeleteTopicsRequest
+from lockstep.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
 from lockstep.protocol.messages.init_producer_id import InitProducerIdRequest
 from tests.broker.cluster.brokers import BrokerCluster
 from tests.broker.conftest import StartCluster
@@ -54,7 +57,12 @@ class Gate:
 @pytest.fixture
 async def cluster(start_cluster: StartCluster) -> BrokerCluster:
     """Three nodes; topic "t" has a partition in each data group."""
-    made = await start_cluster(3, transaction_state_log_num_partitions="3")
+    return await three_nodes(start_cluster)
+
+
+async def three_nodes(start_cluster: StartCluster, **settings: str) -> BrokerCluster:
+    """The same, with settings."""
+    made = await start_cluster(3, transaction_state_log_num_partitions="3", **settings)
     await made.settled()
     await (await made.client(1)).create("t", PARTITIONS)
 
@@ -98,6 +106,55 @@ def apart(producer: Producer) -> tuple[int, int]:
     assert topic is not None
     found = next(each for each in topic.partitions if each.group.group_id != own)
     return found.index, found.group.group_id
+
+
+async def test_a_time_out_at_the_last_epoch_fences_whichever_nodes_lead(start_cluster: StartCluster) -> None:
+    """KAFKA-20090, with the coordinator and the partitions' leaders on three nodes: the late abort brings
+    another producer id, whose transaction is fenced by its time-out, too."""
+    never = {"transaction_abort_timed_out_transaction_cleanup_interval_ms": "3600000"}
+    cluster = await three_nodes(start_cluster, **never)
+    producer = await Producer.of(cluster, "id", timeout_ms=1)
+    node = cluster.brokers[await producer.coordinator()].assembly
+    (coordinator,) = [
+        each
+        for each in node.transactions.coordinators()
+        if each.group.group_id == node.transactions.log_group_of(producer.name)
+    ]
+    now = node.transactions.describe(producer.name)
+    await coordinator._write(producer.name, now._replace(producer_epoch=LAST_EPOCH))
+    producer.epoch = LAST_EPOCH
+
+    async def is_aborted() -> bool:
+        await node.transaction_expiration.abort_overdue()
+        return node.transactions.describe(producer.name).state is TransactionState.COMPLETE_ABORT
+
+    async def end(commit: bool) -> EndTxnResponse:
+        request = EndTxnRequest(
+            transactional_id=producer.name,
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            committed=commit,
+        )
+        response: EndTxnResponse = await producer.asked(request, 5)
+        return response
+
+    for index in range(PARTITIONS):
+        await producer.write("t", index, b"first")
+    await cluster.until(is_aborted, "abort by the coordinator")
+    aborted = await end(False)
+    assert (aborted.error_code, aborted.producer_epoch) == (ErrorCode.NONE, 0)
+    assert aborted.producer_id != producer.producer_id
+    assert (await end(True)).error_code == ErrorCode.PRODUCER_FENCED
+    second = Producer(cluster, producer.name)
+    second.producer_id, second.epoch = aborted.producer_id, aborted.producer_epoch
+    await producer.close()
+    producer = second
+    for index in range(PARTITIONS):
+        await producer.write("t", index, b"second")
+    await cluster.until(is_aborted, "abort of the second")
+    assert (await end(True)).error_code == ErrorCode.PRODUCER_FENCED
+    await comes_to_see(producer, [], [], [])
+    await producer.close()
 
 
 async def test_commit_and_abort(producer: Producer) -> None:
