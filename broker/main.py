@@ -79,7 +79,7 @@ async def _serve_until_stopped(settings: Settings, companion: Companion | None) 
     give_memory_back()  # a replay's peak
     try:
         async with contextlib.nullcontext() if companion is None else companion(broker):
-            await broker.until_voters_are_probed()
+            await broker.until_voters_are_contacted()
             print(ready_line(broker), flush=True)
             reporting = asyncio.ensure_future(_report_service(broker))
             await _wait_for_end(broker, stop_requested)

@@ -351,7 +351,7 @@ class Broker:
             return ""
         return f"a majority of the nodes that elect the controller ({reach} reached)"
 
-    async def until_voters_are_probed(self) -> None:
+    async def until_voters_are_contacted(self) -> None:
         """Waits until this node has a majority, or has tried to reach every node that elects the controller;
         at most `REACH_SECONDS`. Before that the others count as not reached."""
         quorum = self.assembly.quorum

@@ -64,7 +64,7 @@ class ClientProtocol(Generic[Waiter]):
         self._next_correlation_id = 0
 
     def version_of(self, request: type[Struct], newest: int | None = None) -> int:
-        """The highest version both sides speak, up to `newest`. Raises Unsupported."""
+        """The highest version that both sides speak, up to `newest`. Raises Unsupported."""
         schema = request.SCHEMA
         key = schema.api_key
         assert key is not None
@@ -108,7 +108,7 @@ class ClientProtocol(Generic[Waiter]):
     def encode_request(self, request: Struct, version: int, waiter: Waiter | None) -> list[Buffer]:
         """The request's frame in parts. Raises ClientError, and `failure` where the connection has ended.
 
-        Args: waiter: comes back with the response; None for a request that has none (Produce with acks=0).
+        Args: waiter: returned by `receive` with the response; None if there is none (Produce with acks=0).
         """
         if self.failure is not None:
             raise self.failure
@@ -133,26 +133,32 @@ class ClientProtocol(Generic[Waiter]):
         return self._reader.get_buffer(sizehint)
 
     def receive(self, count: int) -> list[tuple[Waiter, memoryview]]:
-        """The responses that `count` more bytes completed, in order, each with its request's waiter. Raises
-        ClientError."""
+        """The responses that `count` more bytes completed, in order, each with its request's waiter.
+
+        Raises ClientError; then the requests of all of these responses are still pending, for `fail`.
+        """
         try:
             frames = self._reader.commit(count)
         except MalformedFrame as error:
             raise ClientError(f"{self._peer} does not speak Kafka's protocol: {error}") from None
-        found = []
+        found: dict[int, memoryview] = {}
         for frame in frames:
             if len(frame) < _CORRELATION_ID_BYTES:
                 raise ClientError(f"{self._peer} does not speak Kafka's protocol: {len(frame)} byte response")
             # A small frame lies in the receive buffer and would not outlive the next read.
             kept = frame if len(frame) > MAX_REGULAR_BUFFER_BYTES else memoryview(bytes(frame))
             correlation_id = _INT32.unpack_from(frame)[0]
-            if correlation_id not in self.pending:
-                raise ClientError(f"{self._peer} does not speak Kafka's protocol: an answer to nothing")
-            found.append((self.pending.pop(correlation_id), kept))
-        return found
+            if correlation_id not in self.pending or correlation_id in found:
+                raise ClientError(
+                    f"{self._peer} does not speak Kafka's protocol: a response with correlation id "
+                    f"{correlation_id}, which no pending request has"
+                )
+            found[correlation_id] = kept
+        return [(self.pending.pop(correlation_id), kept) for correlation_id, kept in found.items()]
 
     def fail(self, error: ClientError) -> list[Waiter]:
-        """Ends the connection; the first reason counts. Returns the waiters, which get no response."""
+        """Records why the connection ended; the first reason counts. Returns the waiters, which get no
+        response."""
         if self.failure is None:
             self.failure = error
         waiters = list(self.pending.values())
@@ -194,5 +200,5 @@ class Peer(Generic[Waiter]):
         return self._protocol.features
 
     def version_of(self, request: type[Struct], newest: int | None = None) -> int:
-        """The highest version both sides speak, up to `newest`. Raises Unsupported."""
+        """The highest version that both sides speak, up to `newest`. Raises Unsupported."""
         return self._protocol.version_of(request, newest)

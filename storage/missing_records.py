@@ -31,7 +31,7 @@ class MissingRecords(NamedTuple):
 
 def find_missing_records(log: DataLog, control: ControlPartition) -> list[MissingRecords]:
     """Returns the offsets that are neither deleted nor in the log, once `control` has replayed it. Reads the
-    frames above the checkpoint."""
+    frames above the checkpoint. Raises as `DataLog.replay`."""
     starts = _log_starts_in(log)
     found = []
     for partition in control.partitions.values():

@@ -1,6 +1,6 @@
-"""Names and partitions that topics take from their intent on, before clients see them.
+"""Topic names and partition counts, reserved from the intent until the topic is visible or gone.
 
-Owns: which names are in use, and how many partitions are promised beside those that exist. Does not: know
+Owns: which names are in use, and how many partitions are reserved beside those that exist. Does not: know
 which states a topic passes through (`topics.py`), or validate anything else of a new topic
 (`broker/metadata/topic_validation.py`).
 """
@@ -18,13 +18,13 @@ from lockstep.protocol.errors import ErrorCode
 class TopicReservations:
     """See the module."""
 
-    __slots__ = ("_cluster", "_names", "_promised_partitions")
+    __slots__ = ("_cluster", "_names", "_reserved_partitions")
 
     def __init__(self, cluster: MetadataCache) -> None:
         self._cluster = cluster
         self._names: dict[str, str] = {}
         """`collision_key` -> the name itself."""
-        self._promised_partitions = 0
+        self._reserved_partitions = 0
 
     def replace_names(self, names: Iterable[str]) -> None:
         """The names in use, as a new controller finds them."""
@@ -43,8 +43,8 @@ class TopicReservations:
             )
 
     def check_partitions(self, added: int) -> None:
-        """Raises RequestError where so many more partitions exceed the limit."""
-        total = self._cluster.partition_count + self._promised_partitions + added
+        """Raises RequestError if `added` more partitions would exceed lockstep.max.partitions."""
+        total = self._cluster.partition_count + self._reserved_partitions + added
         limit = self._cluster.settings.lockstep_max_partitions
         if total > limit:
             raise RequestError(
@@ -52,19 +52,19 @@ class TopicReservations:
                 f"{total} partitions on this broker; lockstep.max.partitions is {limit}",
             )
 
-    def take_name(self, name: str) -> None:
+    def reserve_name(self, name: str) -> None:
         """The name is in use from now on."""
         self._names[collision_key(name)] = name
 
-    def free_name(self, name: str) -> None:
+    def release_name(self, name: str) -> None:
         """The name is free again, unless another that collides with it took its place."""
         if self._names.get(collision_key(name)) == name:
             del self._names[collision_key(name)]
 
-    def promise_partitions(self, count: int) -> None:
+    def reserve_partitions(self, count: int) -> None:
         """So many partitions are about to be opened."""
-        self._promised_partitions += count
+        self._reserved_partitions += count
 
-    def end_promise(self, count: int) -> None:
-        """So many promised partitions exist by now, or will not."""
-        self._promised_partitions -= count
+    def release_partitions(self, count: int) -> None:
+        """So many reserved partitions exist by now, or never will."""
+        self._reserved_partitions -= count

@@ -242,8 +242,8 @@ class Topics:
         self.check_leads()
         self._reservations.check_name(plan.name)
         self._check_room()
-        self._reservations.take_name(plan.name)
-        self._reservations.promise_partitions(plan.partition_count)
+        self._reservations.reserve_name(plan.name)
+        self._reservations.reserve_partitions(plan.partition_count)
         task = asyncio.ensure_future(self._create(plan))
         self._creating[plan.name] = task
         task.add_done_callback(lambda done: self._on_created(plan, done))
@@ -289,9 +289,9 @@ class Topics:
 
     def _on_created(self, plan: TopicPlan, done: asyncio.Task[Topic]) -> None:
         del self._creating[plan.name]
-        self._reservations.end_promise(plan.partition_count)
+        self._reservations.release_partitions(plan.partition_count)
         if (done.cancelled() or done.exception() is not None) and not self._is_incomplete(plan.name):
-            self._reservations.free_name(plan.name)
+            self._reservations.release_name(plan.name)
 
     def _is_incomplete(self, name: str) -> bool:
         """True if a creation could not be undone. The next start completes or deletes that topic."""
@@ -381,7 +381,7 @@ class Topics:
         added = self.check_growth(topic, partition_count)
         self.check_leads()
         self._check_room()
-        self._reservations.promise_partitions(added)
+        self._reservations.reserve_partitions(added)
         task = asyncio.ensure_future(self._grow(topic, added))
         self._growing[topic.topic_id] = task
         task.add_done_callback(lambda done: self._on_grown(topic, added))
@@ -389,7 +389,7 @@ class Topics:
 
     def _on_grown(self, topic: Topic, added: int) -> None:
         del self._growing[topic.topic_id]
-        self._reservations.end_promise(added)
+        self._reservations.release_partitions(added)
 
     async def _grow(self, topic: Topic, added: int) -> None:
         entry = self._cluster.image.topics[topic.topic_id]
@@ -475,7 +475,7 @@ class Topics:
             raise StorageError(f"offsets that groups committed are still in log groups {sorted(left)}")
         await self.record([deleted_command(entry.topic_id)], controller_epoch)
         if entry.name not in self._creating:
-            self._reservations.free_name(entry.name)
+            self._reservations.release_name(entry.name)
 
     # --- configure ----------------------------------------------------------------------------------------
 

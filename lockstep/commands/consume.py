@@ -33,7 +33,7 @@ _WAIT_MS = 500
 _HEARTBEAT_SECONDS = 3.0
 _COMMIT_SECONDS = 5.0
 _METADATA_MAX_AGE_MS = 300_000
-"""As Java's consumer does, all three."""
+"""As Java's consumer does; the same is true of the two before."""
 _EARLIEST = "earliest"
 _LATEST = "latest"
 
@@ -256,8 +256,8 @@ class _Generation:
 async def _group_starts(
     followed: FollowedTopic, partitions: tuple[int, ...], options: argparse.Namespace
 ) -> dict[int, int]:
-    """The first offset of each partition: the group's, or, where that does not exist, the newest or, with
-    --from-beginning, the oldest record."""
+    """The first offset of each partition: the one that the group committed, or, where there is none or its
+    record is gone, the newest or, with --from-beginning, the oldest record."""
     from lockstep.kafka_client.client import EARLIEST, LATEST
     from lockstep.kafka_client.groups import committed_offsets
 

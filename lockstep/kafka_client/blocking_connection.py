@@ -96,7 +96,7 @@ class BlockingConnection(Peer[ResponseFuture[Any]]):
     ) -> T:
         """Sends a request and returns its response; the caller may keep its record data.
 
-        `timeout_s` is how long to wait, besides what the request itself allows the broker to take.
+        `timeout_s`: seconds until the response. The caller adds a wait that the request allows the broker.
         Raises Unsupported, ConnectionFailed, TimedOut, ClientError.
         """
         return self.start(request, response, newest=newest).result(timeout_s)

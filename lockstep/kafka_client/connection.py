@@ -118,7 +118,7 @@ class BrokerConnection(Peer[Response]):
     ) -> T:
         """Send a request and return its response; record data in it are the caller's to keep.
 
-        `timeout_s` is how long to wait, besides what the request itself allows the broker to take.
+        `timeout_s`: seconds until the response. The caller adds a wait that the request allows the broker.
         Raises Unsupported, ConnectionFailed, TimedOut, ClientError.
         """
         version = self.version_of(type(request), newest)
@@ -130,7 +130,10 @@ class BrokerConnection(Peer[Response]):
         self._write(request, self.version_of(type(request)), None)
 
     async def drain(self) -> None:
-        """Wait until what was sent has left. Raises ConnectionFailed, TimedOut: nothing of it is taken."""
+        """Wait until what was sent has left.
+
+        Raises ConnectionFailed; TimedOut if the broker reads nothing for `timeout_s`.
+        """
         await self._open_wire().drain(self.timeout_s)
 
     def close(self) -> None:

@@ -76,12 +76,12 @@ class ConsumerMember:
 
     async def heartbeat(self) -> bool:
         """True while the generation lasts; False: join again. BrokerError, ConnectionFailed."""
-        return await self._is_accepted(self._beat)
+        return await self._in_generation(self._beat)
 
     async def has_new_partitions(self) -> bool:
         """True if this member leads the group, and a topic's partitions are others than those it assigned:
-        join again, which rebalances the group. A request that fails counts as False: the next one may tell.
-        """
+        join again, which rebalances the group. A request that fails counts as False: the next one may
+        report it."""
         counts = self._assigned_counts
         if counts is None:
             return False
@@ -91,18 +91,21 @@ class ConsumerMember:
             return False
 
     async def commit(self, offsets: Mapping[int, int]) -> bool:
-        """Commit an offset for each partition; False: the generation is over, join again. BrokerError."""
-        places = {(self._topic, index): offset for index, offset in offsets.items()}
-        if not places:
+        """Commit an offset for each partition; False: the generation is over, join again. Raises BrokerError,
+        ConnectionFailed."""
+        offsets_by_partition = {(self._topic, index): offset for index, offset in offsets.items()}
+        if not offsets_by_partition:
             return True
 
         async def commit() -> None:
-            await commit_offsets(self._client, self._group, places, self._generation, self._member_id)
+            await commit_offsets(
+                self._client, self._group, offsets_by_partition, self._generation, self._member_id
+            )
 
-        return await self._is_accepted(commit)
+        return await self._in_generation(commit)
 
     async def leave(self) -> None:
-        """Let the others have the partitions at once. BrokerError, ConnectionFailed."""
+        """Leave the group, so that it rebalances at once. Raises BrokerError, ConnectionFailed."""
         if not self._member_id:
             return
         connection = await self._client.coordinator(self._group)
@@ -119,7 +122,7 @@ class ConsumerMember:
     async def _with_coordinator(self, attempt: Callable[[], Awaitable[T]]) -> T:
         return await self._client.retry_while(attempt, LEADERSHIP_ERRORS)
 
-    async def _is_accepted(self, attempt: Callable[[], Awaitable[None]]) -> bool:
+    async def _in_generation(self, attempt: Callable[[], Awaitable[None]]) -> bool:
         try:
             await self._with_coordinator(attempt)
         except BrokerError as error:
@@ -172,8 +175,8 @@ class ConsumerMember:
             protocol_type=CONSUMER,
             protocol_name=RANGE,
             assignments=[
-                SyncGroupRequestAssignment(member_id=member, assignment=assignment(places))
-                for member, places in parts.items()
+                SyncGroupRequestAssignment(member_id=member, assignment=assignment(offsets_by_partition))
+                for member, offsets_by_partition in parts.items()
             ],
         )
         synced = await connection.call(sync, SyncGroupResponse, timeout_s=timeout_s)
@@ -238,10 +241,10 @@ def subscribed_topics(metadata: bytes) -> set[str]:
     return topics
 
 
-def assignment(places: list[TopicPartition]) -> bytes:
+def assignment(offsets_by_partition: list[TopicPartition]) -> bytes:
     """A member's partitions in SyncGroup, version 0 of ConsumerProtocolAssignment."""
     by_topic: dict[str, list[int]] = {}
-    for topic, index in places:
+    for topic, index in offsets_by_partition:
         by_topic.setdefault(topic, []).append(index)
     parts = [struct.pack(">hi", 0, len(by_topic))]
     for topic, indexes in by_topic.items():

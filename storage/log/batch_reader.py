@@ -32,7 +32,7 @@ from lockstep.storage.log.read_plan import (
     covered_rows,
     next_offset,
     plan_read,
-    read_runs,
+    read_ranges,
 )
 from lockstep.storage.log.segments import Segment, SegmentTable
 from lockstep.storage.log.shared_reads import SharedReads
@@ -216,7 +216,7 @@ class LogReader:
         before a damaged batch. Raises DamagedBatch if no batch comes before that one."""
         total = 0
         owner = segment.serial << 32 | partition
-        for begin, end in read_runs(index, wanted.first, wanted.last):
+        for begin, end in read_ranges(index, wanted.first, wanted.last):
             first = begin
             while first < end:
                 last = end
@@ -332,7 +332,7 @@ class LogReader:
                 DamagedBatch(segment.sequence, segment.serial, local_id, share.first_offset, end, str(error))
             )
             return
-        for first, end in read_runs(index, 0, len(index.bases)) if index is not None else ():
+        for first, end in read_ranges(index, 0, len(index.bases)) if index is not None else ():
             assert index is not None
             while first < end:
                 view, last = self._read_stretch(segment, index.positions[first], index, first, end, True)

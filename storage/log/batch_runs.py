@@ -1,8 +1,8 @@
-"""Runs: neighbouring batches of one partition in a frame, which log and state take at once.
+"""Runs: neighbouring batches of one partition in a frame, taken in one step by the log and the tail machines.
 
-A run has the offsets and bytes of its batches without a gap, one leader epoch and no flags; a batch with
-flags is a run of its own. A run ends at `RUN_BYTES`, so that what cuts one, as a read that begins within it,
-looks at a few batches. Runs never span frames. Pure.
+Within a run offsets and bytes are contiguous, the leader epoch is one, and flags are 0; a batch with flags
+is a run of its own. A run ends at `MAX_RUN_BYTES`, so that a read that begins within it looks at a few
+batches. Runs never span frames. Pure.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Final
 
 from lockstep.storage.types import Buffer, DirectoryEntry, EntryFields, Frame, Run
 
-RUN_BYTES: Final = 64 << 10
+MAX_RUN_BYTES: Final = 64 << 10
 """LIMIT. Bytes of a run of several batches."""
 
 
 def runs_of(frame: Frame) -> list[Run]:
-    """The batches of a frame whose directory is complete, as runs in their order."""
+    """The batches of a frame whose directory is complete, as runs in their order; kept in `frame.runs`."""
     runs = frame.runs
     if runs is None:
         runs = frame.runs = group_batches(frame.entries)
@@ -35,7 +35,7 @@ def group_batches(entries: Sequence[EntryFields]) -> list[Run]:
             and offset == end
             and epoch == leader_epoch
             and not (flags or run_flags)
-            and size + length <= RUN_BYTES
+            and size + length <= MAX_RUN_BYTES
         ):
             end += count
             batches += 1

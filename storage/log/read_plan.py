@@ -14,16 +14,17 @@ from typing import Final
 from lockstep.storage.log.batch_index import BatchIndex
 from lockstep.storage.types import Buffer
 
-GAP_BYTES = 16 << 10
+MAX_GAP_BYTES = 16 << 10
 """Reading this much of other partitions' bytes costs less than another system call."""
-RUN_BYTES = 4 << 20
+MAX_READ_BYTES = 4 << 20
 """The most that one system call reads."""
 MAX_ROWS_AT_ONCE: Final = 1024
 """LIMIT. Rows whose bytes are added up at a time: a segment has many more than a read takes."""
 
 
 class ReadPlan:
-    """Rows [first, last) of an index; `more` when the budget, not the segment, ended them."""
+    """Rows [first, last) of an index; `more`: the budget or the end offset ended them before the segment
+    did."""
 
     __slots__ = ("first", "last", "more", "passed_bytes", "total_bytes")
 
@@ -33,7 +34,7 @@ class ReadPlan:
         self.total_bytes = total_bytes
         self.more = more
         self.passed_bytes = 0
-        """Bytes of damaged batches that were given up."""
+        """Bytes of damaged batches that are skipped."""
 
 
 def plan_read(index: BatchIndex, offset: int, budget: int, end_offset: int, min_one: bool) -> ReadPlan:
@@ -76,22 +77,22 @@ def covered_rows(index: BatchIndex, first: int, last: int, end: int) -> int:
     return row
 
 
-def read_runs(index: BatchIndex, first: int, last: int) -> Iterator[tuple[int, int]]:
+def read_ranges(index: BatchIndex, first: int, last: int) -> Iterator[tuple[int, int]]:
     """The ranges of rows [first, last) that one system call each reads, small gaps included."""
     positions, lengths = index.positions, index.lengths
     if first == last:
         return
     span = positions[last - 1] + lengths[last - 1] - positions[first]
-    if span <= RUN_BYTES and span - sum(lengths[first:last]) <= GAP_BYTES:
+    if span <= MAX_READ_BYTES and span - sum(lengths[first:last]) <= MAX_GAP_BYTES:
         yield first, last
         return
     ends = map(add, positions[first : last - 1], lengths[first : last - 1])
     gaps = map(sub, positions[first + 1 : last], ends)
-    far = [row for row, gap in enumerate(gaps, first + 1) if gap > GAP_BYTES]
+    far = [row for row, gap in enumerate(gaps, first + 1) if gap > MAX_GAP_BYTES]
     begin = first
     for stop in (*far, last):
         while begin < stop:
-            end = positions[begin] + RUN_BYTES
+            end = positions[begin] + MAX_READ_BYTES
             row = bisect_right(positions, end, begin, stop)
             while row > begin + 1 and positions[row - 1] + lengths[row - 1] > end:
                 row -= 1

@@ -137,8 +137,7 @@ class MaintainedLog(TruncatableLog):
             self._maintenance.wake()
         return len(removed)
 
-    # -- corruption and cleaning
-    # -------------------------------------------------------------------------------
+    # --- corruption and cleaning --------------------------------------------------------------------------
 
     def scrub(
         self, sequence: int, breathe: Callable[[int], None] = lambda count: None

@@ -186,7 +186,7 @@ def test_nobody_there() -> None:
 @each_case(
     ("frame", "words"),
     [
-        (struct.pack(">i", 7), "an answer to nothing"),
+        (struct.pack(">i", 7), "which no pending request has"),
         (b"\0", "1 byte response"),
         (struct.pack(">i", 0) + b"\0\0\0\0\0\7", "cannot be read"),
     ],

@@ -175,8 +175,19 @@ def test_a_response_that_no_request_waits_for() -> None:
     assert protocol.pending == {0: "waiter"}
     assert [waiter for waiter, _ in feed(protocol, frames([bytes(4)]))] == ["waiter"]
     for number in (0, 1):
-        with pytest.raises(ClientError, match="an answer to nothing"):
+        with pytest.raises(ClientError, match="which no pending request has"):
             feed(protocol, frames([struct.pack(">i", number)]))
+
+
+@each_case("bad", [struct.pack(">i", 9), struct.pack(">i", 0), b"\0"])
+def test_a_bad_response_in_the_same_read_fails_every_request(bad: bytes) -> None:
+    """No request is left behind without either its response or the reason."""
+    protocol = opened()
+    for waiter in ("first", "second"):
+        protocol.encode_request(protocol.api_versions_request(), 4, waiter)
+    with pytest.raises(ClientError, match="does not speak Kafka's protocol") as broken:
+        feed(protocol, frames([bytes(4), bad]))
+    assert protocol.fail(broken.value) == ["first", "second"]
 
 
 def test_a_failed_connection_keeps_the_first_reason() -> None:

@@ -108,7 +108,7 @@ async def test_the_ready_line_counts_the_nodes_that_are_reached(
     await cluster.settled()
     await cluster.stop(3)
     await cluster.start(3)
-    await cluster.brokers[3].until_voters_are_probed()
+    await cluster.brokers[3].until_voters_are_contacted()
     assert "waits for" not in ready_line(cluster.brokers[3])
 
 
@@ -119,7 +119,7 @@ async def test_the_ready_line_of_a_node_without_the_others_names_that(
     cluster = BrokerCluster(tmp_path / "cluster")
     await cluster.start(1)
     try:
-        await cluster.brokers[1].until_voters_are_probed()
+        await cluster.brokers[1].until_voters_are_contacted()
         assert ready_line(cluster.brokers[1]).endswith(", waits for " + WAITS)
         quorum = cluster.brokers[1].assembly.quorum
         assert quorum is not None and quorum.is_probed()

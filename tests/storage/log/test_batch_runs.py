@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lockstep.storage.log.batch_index import BatchIndex
-from lockstep.storage.log.batch_runs import RUN_BYTES, group_batches, runs_of
+from lockstep.storage.log.batch_runs import MAX_RUN_BYTES, group_batches, runs_of
 from lockstep.storage.log.format import (
     ENTRY_RAW,
     decode_frames,
@@ -25,7 +25,7 @@ BATCHES = st.lists(
     st.tuples(
         st.sampled_from([1, 1, 1, 2]),  # partition
         st.integers(1, 4),  # records
-        st.sampled_from([0, 1, 30, 30, 30, 400, RUN_BYTES // 3, RUN_BYTES]),  # bytes
+        st.sampled_from([0, 1, 30, 30, 30, 400, MAX_RUN_BYTES // 3, MAX_RUN_BYTES]),  # bytes
         st.sampled_from([0, 0, 0, 0, 2]),  # flags
         st.sampled_from([0, 0, 0, 0, 1]),  # how much higher the leader epoch is
     ),
@@ -67,16 +67,18 @@ def test_runs_are_the_batches_of_a_directory_in_their_order(
         assert (rows[0][1], rows[-1][1] + rows[-1][2]) == (base, next_offset)
         assert all(before[1] + before[2] == after[1] for before, after in pairwise(rows))
         assert size == sum(each[3] for each in rows) and newest == max(each[6] for each in rows)
-        assert count == 1 or (flags == 0 and size <= RUN_BYTES)
+        assert count == 1 or (flags == 0 and size <= MAX_RUN_BYTES)
     assert row == len(frame.entries)
     for one, other in pairwise(runs):  # no run could be longer
         joins = one[0] == other[0] and one[2] == other[1] and one[5] == other[5] and not (one[7] or other[7])
-        assert not joins or one[4] + RUN_BYTES // 3 > RUN_BYTES or other[4] + one[4] > RUN_BYTES
+        assert not joins or one[4] + MAX_RUN_BYTES // 3 > MAX_RUN_BYTES or other[4] + one[4] > MAX_RUN_BYTES
 
 
 def test_a_run_of_small_batches_ends_at_its_limit() -> None:
     frame = made([(1, 1, 1000, 0, 0)] * 200)
-    assert [run[3] for run in runs_of(frame)] == [RUN_BYTES // 1021] * 3 + [200 - 3 * (RUN_BYTES // 1021)]
+    assert [run[3] for run in runs_of(frame)] == [MAX_RUN_BYTES // 1021] * 3 + [
+        200 - 3 * (MAX_RUN_BYTES // 1021)
+    ]
 
 
 @given(BATCHES)
@@ -176,7 +178,7 @@ def test_reads_of_the_tail_are_the_same_of_runs_as_of_batches(
                     arguments = (
                         partition,
                         offset,
-                        rng.choice([0, 1, 60, rng.randrange(600), rng.randrange(3 * RUN_BYTES), 1 << 30]),
+                        rng.choice([0, 1, 60, rng.randrange(600), rng.randrange(3 * MAX_RUN_BYTES), 1 << 30]),
                         rng.randrange(offset + 1, nexts[partition] + 2),
                         rng.random() < 0.5,
                     )

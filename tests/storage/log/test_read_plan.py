@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from lockstep.storage.log import read_plan
 from lockstep.storage.log.batch_index import NO_TIMESTAMP, BatchIndex
 from lockstep.storage.log.read_plan import (
-    GAP_BYTES,
-    RUN_BYTES,
+    MAX_GAP_BYTES,
+    MAX_READ_BYTES,
     append_views,
     next_offset,
     plan_read,
-    read_runs,
+    read_ranges,
 )
 from lockstep.storage.types import Buffer
 
@@ -24,7 +24,7 @@ ROWS = st.lists(
     st.tuples(
         st.integers(1, 3),  # records
         st.sampled_from([0, 0, 1, 61, 61, 61, 200]),  # bytes; 0: cleaned away
-        st.sampled_from([0, 0, 0, 0, 76, GAP_BYTES, GAP_BYTES + 1]),  # bytes of others before it
+        st.sampled_from([0, 0, 0, 0, 76, MAX_GAP_BYTES, MAX_GAP_BYTES + 1]),  # bytes of others before it
     ),
     min_size=1,
     max_size=40,
@@ -86,26 +86,26 @@ def runs_row_by_row(index: BatchIndex, first: int, last: int) -> Iterator[tuple[
     begin, end = first, positions[first] + lengths[first]
     for row in range(first + 1, last):
         at = positions[row]
-        if at - end > GAP_BYTES or at + lengths[row] - positions[begin] > RUN_BYTES:
+        if at - end > MAX_GAP_BYTES or at + lengths[row] - positions[begin] > MAX_READ_BYTES:
             yield begin, row
             begin = row
         end = at + lengths[row]
     yield begin, last
 
 
-@given(ROWS, st.integers(0, 39), st.sampled_from([1, 40, RUN_BYTES // 61]), st.data())
+@given(ROWS, st.integers(0, 39), st.sampled_from([1, 40, MAX_READ_BYTES // 61]), st.data())
 def test_system_calls_are_those_of_a_look_at_each_row(
     rows: list[tuple[int, int, int]], first: int, scale: int, data: st.DataObject
 ) -> None:
     index = indexed([(records, length * scale, gap) for records, length, gap in rows[:12]])
     first = min(first, len(index.bases) - 1)
     last = data.draw(st.integers(first, len(index.bases)))
-    found = list(read_runs(index, first, last))
+    found = list(read_ranges(index, first, last))
     if first == last:
         assert found == []
         return
     span = index.positions[last - 1] + index.lengths[last - 1] - index.positions[first]
-    if span <= RUN_BYTES and span - sum(index.lengths[first:last]) <= GAP_BYTES:
+    if span <= MAX_READ_BYTES and span - sum(index.lengths[first:last]) <= MAX_GAP_BYTES:
         assert found == [(first, last)]
     else:
         assert found == list(runs_row_by_row(index, first, last))

@@ -51,7 +51,7 @@ class FakeTopics(Topics):
 
     def add(self, name: str, partitions: int, overrides: Mapping[str, str] | None = None) -> Topic:
         """Record a topic in group 1."""
-        self._reservations.take_name(name)
+        self._reservations.reserve_name(name)
         return self.metadata.add_topic(name, (1,) * partitions, overrides)
 
     async def grow(self, topic: Topic, partition_count: int) -> None:
