@@ -54,6 +54,7 @@ _CONNECT = frozenset(f"compat_tests/test_{name}.py" for name in ("connect", "deb
 LONG_SHARES = (
     "tests/campaigns/test_short_cuts.py",
     "spark 4.2.0",
+    "compat_tests/test_spark_pages.py",
     "tests/torture/test_short_cut.py",
     "tests/protocol/test_hostile.py",
     "compat_tests/test_spark_pipelines.py",
