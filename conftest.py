@@ -50,6 +50,9 @@ _NOT_QUICK = (
 )
 """Tests that start clusters or take long, in the folders of quick ones."""
 
+_TOOLS = ("tests/bench/", "tests/campaigns/", "tests/model/", "tests/power/", "tests/torture/")
+"""Tests of the benchmarks and the campaigns themselves."""
+
 _CONNECT = frozenset(f"compat_tests/test_{name}.py" for name in ("connect", "debezium", "mirror_maker"))
 LONG_SHARES = (
     "tests/campaigns/test_short_cuts.py",
@@ -92,7 +95,8 @@ def tier_of(
     """The tier of a test: the one that its mark names, or else the one of its place and its parameters.
 
     What Apache Kafka or an older version of a client does is `rest`: it shows no property of Lockstep that
-    the newest versions do not show. So are the cases of Spark's own connector, which compare both brokers.
+    the newest versions do not show. So are the cases of Spark's own connector, which compare both brokers,
+    and the tests of the benchmarks and the campaigns.
     Clients from elsewhere on Apache Kafka, and an older Spark, are `release`: its own client judges cases.
 
     Args: path: of its file. named: by its mark `tier(name=...)`. needs_java: it is marked `java`.
@@ -106,7 +110,9 @@ def tier_of(
     is_older_spark = found.get("spark_version", harness.SPARK_VERSION) != harness.SPARK_VERSION
     if is_older_spark or (is_on_kafka and not clients <= {harness.Java.name}):
         return "release"
-    if is_on_kafka or clients & harness.SECOND_VERSIONS or path.startswith("compat_tests/spark_cases/"):
+    if is_on_kafka or clients & harness.SECOND_VERSIONS:
+        return "rest"
+    if path.startswith(("compat_tests/spark_cases/", *_TOOLS)):
         return "rest"
     is_quick = path.startswith(_QUICK) and not path.startswith(_NOT_QUICK) and not needs_java
     return "quick" if is_quick else "test"

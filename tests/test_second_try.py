@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.tier(name="rest")
+
 ROOT = Path(__file__).parent.parent
 FAULTS = {
     "crash": "os.kill(os.getpid(), signal.SIGKILL)",

@@ -42,6 +42,8 @@ def test_of_a_client(client, target): pass
         ("tests/broker/cluster/test_new.py", {}, "test"),
         ("tests/storage/test_replication.py", {}, "test"),
         ("tests/sim/test_new.py", {}, "test"),
+        ("tests/bench/kinds/test_new.py", {}, "rest"),
+        ("tests/campaigns/test_new.py", {}, "rest"),
         ("tests/test_new.py", {"target": "lockstep"}, "test"),
         ("compat_tests/test_new.py", {}, "test"),
         ("compat_tests/test_new.py", {"target": "lockstep", "client": "kcat"}, "test"),

@@ -9,7 +9,6 @@ import pytest
 from tests.campaigns.bank import judged, main
 
 
-@pytest.mark.tier(name="rest")
 def test_the_short_cut(capsys: pytest.CaptureFixture[str]) -> None:
     status = main(["--seconds", "8", "--every", "3", "--processes", "2", "--seed", "1", "--no-evidence"])
     done = json.loads(capsys.readouterr().out)

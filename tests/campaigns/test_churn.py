@@ -14,8 +14,6 @@ from tests.broker.wire import Client
 from tests.campaigns import churn
 from tests.support.cases import each_case
 
-pytestmark = pytest.mark.tier(name="rest")
-
 
 @pytest.fixture(autouse=True)
 def _all_is_counted() -> Iterator[None]:

@@ -77,7 +77,6 @@ def test_an_interrupted_run_resumes_behind_its_last_case(
     assert damage.run(1, damage.Limit(9, 0.0), 5, done, tmp_path)["cases"] == [] == tried
 
 
-@pytest.mark.tier(name="rest")
 def test_damage_of_a_closed_log_file_is_said_and_a_judge_that_is_told_otherwise_sees_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -205,7 +205,6 @@ def test_the_judge_is_formatted_and_vetted() -> None:
 # --- with brokers -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.tier(name="rest")
 @pytest.mark.parametrize(("nodes", "histories", "operations"), [(1, 2, 400), (3, 2, 600)])
 def test_a_short_cut(nodes: int, histories: int, operations: int) -> None:
     seed = random.SystemRandom().randrange(1 << 31)
@@ -219,7 +218,6 @@ def test_a_short_cut(nodes: int, histories: int, operations: int) -> None:
     assert outcome.estimates == 0, "so few locks are all known exactly"
 
 
-@pytest.mark.tier(name="rest")
 @pytest.mark.parametrize("plant", ["a-restart-forgets", "locks-elsewhere-are-not-checked"])
 def test_a_planted_mistake_is_found(plant: str) -> None:
     assert control(plant, seed=1)["illegal"] == 1

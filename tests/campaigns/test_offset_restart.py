@@ -9,8 +9,6 @@ import pytest
 from compat_tests.targets import LockstepTarget
 from tests.campaigns import offset_restart
 
-pytestmark = pytest.mark.tier(name="rest")
-
 
 def test_a_few_thousand_commits_are_there_after_a_restart() -> None:
     figures = offset_restart.run(3_000, 1, 1, to_worst=False)

@@ -39,7 +39,6 @@ def short(words: str) -> tuple[dict[str, Any], list[str]]:
         raise
 
 
-@pytest.mark.tier(name="rest")
 @pytest.mark.timeout(900)
 def test_three_targets_have_the_log_after_each_kind_of_fault() -> None:
     figures, problems = short("--records 2000 --kills 1 --rate 200 --sqlite 2 --postgres 1")
@@ -50,7 +49,6 @@ def test_three_targets_have_the_log_after_each_kind_of_fault() -> None:
     assert 20 < figures["player_rss_mib"]["while_one_is_stopped"] < 200
 
 
-@pytest.mark.tier(name="rest")
 @pytest.mark.timeout(900)
 def test_a_log_group_is_in_one_order_everywhere() -> None:
     words = "--records 1500 --kills 2 --rate 200 --sqlite 3 --postgres 0 --faults kill_target kill_broker"
@@ -59,7 +57,6 @@ def test_a_log_group_is_in_one_order_everywhere() -> None:
     assert figures["faults"]["kill_broker"] >= 2 and figures["in_one_order"] > 1000
 
 
-@pytest.mark.tier(name="rest")
 @pytest.mark.timeout(900)
 def test_a_target_whose_mark_is_apart_from_its_data_is_found() -> None:
     words = (

@@ -6,12 +6,9 @@ import shutil
 import sys
 from pathlib import Path
 
-import pytest
-
 from compat_tests.targets import LockstepTarget
 from tests.campaigns import kill9
 
-pytestmark = pytest.mark.tier(name="rest")
 SETTINGS = {"num.partitions": str(kill9.PARTITIONS), "lockstep.segment.bytes": str(4 << 20)}
 
 

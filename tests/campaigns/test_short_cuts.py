@@ -14,7 +14,7 @@ from tests.campaigns import disk_full, exactly_once, fuzz, kill9, malformed, spa
 from tests.campaigns.brokers import Brokers
 from tests.campaigns.disk_full import NotPossible
 
-pytestmark = [pytest.mark.tier(name="rest"), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 
 def test_five_kills_under_three_kinds_of_client_lose_and_double_nothing(tmp_path: Path) -> None:

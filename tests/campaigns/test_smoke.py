@@ -118,7 +118,6 @@ async def test_a_broker_that_forgets_producers_is_seen(
     assert any("is there 2 times" in each for each in problems), "with locks the second one is refused"
 
 
-@pytest.mark.tier(name="rest")
 def test_hundreds_of_transactions_survive_a_kill(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(2**31)
     print(f"repeat with: python -m tests.campaigns.smoke --transactions 600 --kills 1 --seed {seed}")

@@ -119,7 +119,7 @@ async def test_what_does_not_pass_is_told(error: ClientError) -> None:
 
 async def test_a_topic_that_was_made_anew_is_another_one() -> None:
     followed = FollowedTopic(Metadata(ANEW), OLD)
-    with pytest.raises(TopicDeleted, match="created anew meanwhile; start again"):
+    with pytest.raises(TopicDeleted, match="re-created meanwhile; start again"):
         await followed.refresh()
     assert followed.topic is OLD
 

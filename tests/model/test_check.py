@@ -74,7 +74,6 @@ def test_configurations_name_every_constant() -> None:
         raft(MaxTerms=2)
 
 
-@pytest.mark.tier(name="rest")
 @pytest.mark.java
 def test_tlc_finds_a_mistake_and_passes_the_model_without_it() -> None:
     require_tlc()
@@ -85,7 +84,6 @@ def test_tlc_finds_a_mistake_and_passes_the_model_without_it() -> None:
     assert right.distinct > 20
 
 
-@pytest.mark.tier(name="rest")
 @pytest.mark.java
 def test_tlc_finds_that_a_player_needs_terms_and_delivers_with_them() -> None:
     require_tlc()

@@ -30,7 +30,6 @@ def batch(words: list[str], seed: int) -> campaign.Batch:
     return campaign.one_batch(campaign.parse([*words, "--no-evidence"]), seed, 1)
 
 
-@pytest.mark.tier(name="rest")
 def test_a_broker_loses_nothing_acknowledged_when_the_power_goes() -> None:
     possible()
     seed = random.SystemRandom().randrange(2**31)
@@ -43,7 +42,6 @@ def test_a_broker_loses_nothing_acknowledged_when_the_power_goes() -> None:
     assert figures["records"]["read_back"] >= figures["records"]["acknowledged"]
 
 
-@pytest.mark.tier(name="rest")
 def test_on_disks_that_lie_the_same_broker_is_seen_to_lose(capsys: pytest.CaptureFixture[str]) -> None:
     possible()
     words = ["--control", "--seed", str(LIE_THAT_SHOWS), "--clients", "confluent,aiokafka", "--no-evidence"]
@@ -51,7 +49,6 @@ def test_on_disks_that_lie_the_same_broker_is_seen_to_lose(capsys: pytest.Captur
     assert "the lie was seen" in capsys.readouterr().out
 
 
-@pytest.mark.tier(name="rest")
 def test_a_broker_that_leaves_flushing_to_the_system_is_seen_to_lose_and_not_judged() -> None:
     possible()
     words = ["--set", "log.flush=os", "--losses", "0", "--clients", "confluent"]
@@ -60,7 +57,6 @@ def test_a_broker_that_leaves_flushing_to_the_system_is_seen_to_lose_and_not_jud
     assert found.figures(1)["judged"] is False
 
 
-@pytest.mark.tier(name="rest")
 def test_a_broker_that_flushes_no_directory_is_seen_to_lose() -> None:
     possible()
     command = f"{sys.executable} -m tests.power.sabotage"

@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from compat_tests.kafka_jars import skip_or_fail
 from tests.torture.clients.workers import TRANSACTIONAL
 from tests.torture.cluster import ROOT
@@ -17,7 +15,6 @@ from tests.torture.network import NotPossible, command
 from tests.torture.run import figures, report
 from tests.torture.session import Options, Outcome, Session
 
-pytestmark = pytest.mark.tier(name="rest")
 CONTROL_SEED = 52
 PYTHON_ONLY = tuple(name for name in TRANSACTIONAL if not name.startswith("java"))
 

@@ -200,7 +200,7 @@ async def test_what_an_operator_does(place: Place, running: RunningBroker) -> No
         status, out = await ask("status", *where)
         assert status == 0, out
         assert out.startswith(f"player one, topic {place.topic}\n")
-        assert "plays" in out
+        assert "delivers" in out
         assert (await ask("pause", "b", *where))[1].startswith(
             "target b is paused, until the player's process ends"
         )

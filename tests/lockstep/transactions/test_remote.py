@@ -232,7 +232,7 @@ async def test_a_topic_that_is_made_anew_is_another_one(running: RunningBroker) 
         await client.create_topic(log._name, configs={"lockstep.locks": "true"})
     with pytest.raises((AppendUnknown, AppendFailed, AppendRefused)):
         await log.append(wants(b"two", hwm=0), 10)
-    with pytest.raises(ClientError, match="anew"):
+    with pytest.raises(ClientError, match="re-created"):
         await log.read(0, 1, 0.01)
     await log.close()
 

@@ -46,6 +46,7 @@ def place_of(ledger: Ledger, tmp_path: Path) -> tuple[str, str]:
     return "file", str(tmp_path)
 
 
+@pytest.mark.tier(name="rest")
 def test_a_death_before_each_line(
     forks: ForkServerContext, ledger: Ledger, tmp_path: Path, acked: int
 ) -> None:
