@@ -8,7 +8,7 @@ into. Does no input or output. Source: `docs/decisions/0002-tail-machines-and-co
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from lockstep.storage import aborted_transactions
 from lockstep.storage.aborted_transactions import ENTRY_IN_TRANSACTION
@@ -21,6 +21,7 @@ from lockstep.storage.types import (
     Buffer,
     CorruptLog,
     DirectoryEntry,
+    EntryFields,
     Frame,
     RunMachine,
     StateMachine,
@@ -98,13 +99,16 @@ class StateMachines:
         Raises CorruptLog where a batch does not continue its partition.
         """
         time_ms, body = frame.time_ms, frame.body
+        entries: list[EntryFields] = []
+        """Decoded once, where some batch is replayed by itself."""
         row = begin = 0
         for local_id, base, next_offset, count, length, leader_epoch, _, flags in runs_of(frame):
             first, row = row, row + count
             start, begin = begin, begin + length
             if flags & ENTRY_RAW:
                 if flags & ENTRY_NOTES:
-                    self._replay_batches(frame, first, count)
+                    entries = entries or frame.entries
+                    self._replay_batches(batches_of(frame, entries, first, count, start), time_ms)
                 continue
             partition = self._appended_to(local_id)
             if partition is None:
@@ -117,17 +121,18 @@ class StateMachines:
             partition.note_epoch(leader_epoch, base)
             partition.next_offset = next_offset
             if flags or not self._take_runs:
-                self._replay_batches(frame, first, count)
+                entries = entries or frame.entries
+                self._replay_batches(batches_of(frame, entries, first, count, start), time_ms)
                 continue
             payloads = frame.payloads[first:row] if body is None else (body[start:begin],)
             for machine in self._run_machines:
                 machine.replay_run(local_id, payloads, time_ms)
 
-    def _replay_batches(self, frame: Frame, first: int, count: int) -> None:
+    def _replay_batches(self, batches: Iterable[tuple[DirectoryEntry, Buffer]], time_ms: int) -> None:
         """Replays batches of a frame into the tail machines, one by one."""
-        for entry, payload in batches_of(frame, first, count):
+        for entry, payload in batches:
             for machine in self._tail_machines.values():
-                machine.replay(entry, payload, frame.time_ms)
+                machine.replay(entry, payload, time_ms)
 
     def _appended_to(self, local_id: int) -> PartitionLog | None:
         partition = self.control.partitions.get(local_id) or self._unopened.get(local_id)
@@ -139,14 +144,17 @@ class StateMachines:
         """Applies a committed frame: high watermarks and commit machines; `advanced` gets its partitions."""
         partitions = self.control.partitions
         self.applied_batches += frame.batch_count
-        row = 0
-        for local_id, _, next_offset, count, _, _, _, flags in runs_of(frame):
+        entries: list[EntryFields] = []
+        row = begin = 0
+        for local_id, _, next_offset, count, length, _, _, flags in runs_of(frame):
             first, row = row, row + count
+            start, begin = begin, begin + length
             partition = partitions.get(local_id)
             if partition is None or flags & ENTRY_RAW:
                 continue
             if flags & ENTRY_IN_TRANSACTION or partition.machine is not None:
-                for entry, payload in batches_of(frame, first, count):
+                entries = entries or frame.entries
+                for entry, payload in batches_of(frame, entries, first, count, start):
                     if flags & ENTRY_IN_TRANSACTION:
                         partition.apply_transaction_batch(entry, payload)
                     partition.high_watermark = entry.base_offset + entry.record_count

@@ -8,7 +8,7 @@ Source: LogStore (seed 001, docs/sources.md), one frame in place of its two stor
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from enum import IntEnum
 from typing import Final, Protocol, runtime_checkable
 
@@ -106,7 +106,8 @@ class Frame:
     """One Raft entry: what the data log writes, replicates and replays as a whole.
 
     Its directory and payloads may be given as objects for each batch; or the directory as the numbers of its
-    entries and the payloads as one buffer. The objects are then made when somebody asks for them.
+    entries and the payloads as one buffer. `directory` and `payloads` then make the objects, which stay: not
+    for a frame that is kept for followers, of which only `entries`, `batches` and `buffers` may be read.
     """
 
     __slots__ = (
@@ -114,6 +115,8 @@ class Frame:
         "_entries",
         "_payloads",
         "body",
+        "body_at",
+        "buffer",
         "first_lsn",
         "head",
         "index",
@@ -147,6 +150,9 @@ class Frame:
         self._payloads: list[Buffer] | None = payloads
         self.body: memoryview | None = None
         """All payloads one after the other, where they lie so."""
+        self.buffer: memoryview | None = None
+        """What `body` is a part of, from `body_at` on: the message in which the frame came, with others."""
+        self.body_at = 0
         self.record_count = record_count
         self.head = head
         """Header and directory as they are written, equal on all replicas; None until a log wrote them."""
@@ -155,14 +161,20 @@ class Frame:
         self.runs: list[Run] | None = None
         """Its batches as `log.batch_runs.runs_of` groups them, once that was asked for."""
 
-    def pack(self, entries: list[EntryFields], body: memoryview | None = None) -> None:
-        """Give it the numbers of its directory's entries instead of objects, and its payloads as one buffer.
-
-        For a frame that was made with empty lists, or with the payloads where there is no `body`.
+    def pack(
+        self,
+        entries: list[EntryFields],
+        buffer: memoryview | None = None,
+        begin: int = 0,
+        end: int | None = None,
+    ) -> None:
+        """Give it the numbers of its directory's entries instead of objects, and its payloads as a part of a
+        buffer. For a frame that was made with empty lists, or with the payloads where there is no `buffer`.
         """
         self._directory, self._entries = None, entries
-        if body is not None:
-            self._payloads, self.body = None, body
+        if buffer is not None:
+            self._payloads, self.buffer, self.body_at = None, buffer, begin
+            self.body = buffer[begin:end]
 
     def forget_entries(self) -> None:
         """Free the entries of a frame that has its head, from which they are decoded if somebody asks."""
@@ -190,6 +202,18 @@ class Frame:
         count = self.batch_count
         return list(ENTRY.iter_unpack(self.head[-ENTRY_BYTES * count :])) if count else []
 
+    def batches(self) -> Iterator[tuple[EntryFields, Buffer]]:
+        """Each batch: the numbers of its entry, and its bytes. Nothing of it stays in the frame."""
+        body = self.body
+        if body is None:
+            yield from zip(self.entries, self.payloads, strict=True)
+            return
+        at = 0
+        for fields in self.entries:
+            end = at + fields[3]
+            yield fields, body[at:end]
+            at = end
+
     @property
     def directory(self) -> list[DirectoryEntry]:
         """One entry for each batch."""
@@ -211,7 +235,7 @@ class Frame:
 
     @payloads.setter
     def payloads(self, payloads: list[Buffer]) -> None:
-        self._payloads, self.body = payloads, None
+        self._payloads, self.body, self.buffer, self.body_at = payloads, None, None, 0
 
     @property
     def buffers(self) -> Sequence[Buffer]:

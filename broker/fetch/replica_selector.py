@@ -87,6 +87,6 @@ def missing_offsets(group: LogGroup, match_index: int) -> dict[int, int] | None:
         return None
     missing: dict[int, int] = {}
     for frame in frames:
-        for entry in frame.directory:
-            missing.setdefault(entry.partition, entry.base_offset)
+        for local_id, base_offset, *_ in frame.entries:
+            missing.setdefault(local_id, base_offset)
     return missing

@@ -21,7 +21,7 @@ from lockstep.storage.log.batch_flags import ENTRY_REMOVED, ENTRY_SHORTENED
 from lockstep.storage.log.format import ENTRY_RAW
 from lockstep.storage.log.lsn_lookup import lsn_after
 from lockstep.storage.partition import PartitionLog
-from lockstep.storage.types import Buffer, DirectoryEntry, Frame
+from lockstep.storage.types import Buffer, Frame
 
 _NOTHING_LEFT = ENTRY_RAW | ENTRY_CONTROL | ENTRY_REMOVED
 
@@ -75,20 +75,20 @@ def split_into_entries(
     next_index = 0
     for frame in frames:
         lsn = frame.first_lsn
-        for entry, payload in zip(frame.directory, frame.payloads, strict=True):
-            end = lsn + entry.record_count
-            log = logs.get(entry.partition)
+        for (local_id, base_offset, record_count, _, _, _, _, flags), payload in frame.batches():
+            end = lsn + record_count
+            log = logs.get(local_id)
             if log is None or end <= first_lsn:
                 lsn = end
                 continue
-            last_offset = entry.base_offset + entry.record_count - 1
+            last_offset = base_offset + record_count - 1
             if last_offset < log.log_start_offset:
                 return GroupChunk(entries, max(through_lsn, lsn - 1), frame.index, None, True, False)
             if last_offset >= log.last_stable_offset:
                 waits = Undecided(log, last_offset)
                 return GroupChunk(entries, max(through_lsn, lsn - 1), frame.index, waits, False, False)
             lsn = end
-            if not _is_entry(log, entry, payload):
+            if not _is_entry(log, base_offset, record_count, flags, payload):
                 continue
             # A copy, which does not keep all of its frame in memory for as long as it waits.
             entries.append(Entry(end - 1, bytes(payload), log.index))
@@ -100,19 +100,17 @@ def split_into_entries(
     return GroupChunk(entries, through_lsn, next_index, None, False, True)
 
 
-def _is_entry(log: PartitionLog, entry: DirectoryEntry, payload: Buffer) -> bool:
+def _is_entry(log: PartitionLog, base_offset: int, record_count: int, flags: int, payload: Buffer) -> bool:
     """True if a decided batch has records that count."""
-    flags = entry.flags
     if flags & _NOTHING_LEFT:
         return False
     if flags & ENTRY_SHORTENED and not peek_header(payload).record_count:
         return False
-    return not (flags & ENTRY_TRANSACTIONAL and _is_aborted(log, entry, payload))
+    return not (flags & ENTRY_TRANSACTIONAL and _is_aborted(log, base_offset, record_count, payload))
 
 
-def _is_aborted(log: PartitionLog, entry: DirectoryEntry, payload: Buffer) -> bool:
-    base_offset = entry.base_offset
-    found = log.aborted_between(base_offset, base_offset + entry.record_count)
+def _is_aborted(log: PartitionLog, base_offset: int, record_count: int, payload: Buffer) -> bool:
+    found = log.aborted_between(base_offset, base_offset + record_count)
     if not found:
         return False
     producer_id = peek_header(payload).producer_id

@@ -7,7 +7,7 @@ batches. Runs never span frames. Pure.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from lockstep.storage.types import Buffer, DirectoryEntry, EntryFields, Frame, Run
@@ -52,7 +52,20 @@ def group_batches(entries: Sequence[EntryFields]) -> list[Run]:
     return runs
 
 
-def batches_of(frame: Frame, first: int, count: int) -> Iterable[tuple[DirectoryEntry, Buffer]]:
-    """Some batches of a frame, each with its entry."""
-    rows = slice(first, first + count)
-    return zip(frame.directory[rows], frame.payloads[rows], strict=True)
+def batches_of(
+    frame: Frame, entries: Sequence[EntryFields], first: int, count: int, begin: int
+) -> list[tuple[DirectoryEntry, Buffer]]:
+    """Some batches of a frame, each with its entry; the frame keeps none of it.
+
+    Args:
+        entries: the frame's, of all batches.
+        begin: where the first lies among the payloads.
+    """
+    body = frame.body
+    found: list[tuple[DirectoryEntry, Buffer]] = []
+    for row in range(first, first + count):
+        fields = entries[row]
+        end = begin + fields[3]
+        found.append((DirectoryEntry(*fields), frame.payloads[row] if body is None else body[begin:end]))
+        begin = end
+    return found

@@ -199,7 +199,7 @@ def decode_frame(view: memoryview, at: int, chain: int, marked: bool = False) ->
         )
         return frame, at + payload
     frame = Frame(FrameKind(kind), term, index, lsn, time_ms, [], [], records, head_bytes)
-    frame.pack(entries, view[at : at + payload] if payload else None)
+    frame.pack(entries, view if count else None, at, at + payload)
     frame.total_bytes = frame_size(count, payload)
     frame.runs = group_batches(entries)
     return frame, at + payload

@@ -109,10 +109,10 @@ class LsnLookup:
             return None
         frame = self._frames.frame_at(segment, batches.positions[row])
         lsn = frame.first_lsn
-        for entry in frame.directory:
-            if entry.partition == partition and 0 <= offset - entry.base_offset < entry.record_count:
-                return lsn + offset - entry.base_offset
-            lsn += entry.record_count
+        for local_id, base_offset, record_count, *_ in frame.entries:
+            if local_id == partition and 0 <= offset - base_offset < record_count:
+                return lsn + offset - base_offset
+            lsn += record_count
         raise FramesUnavailable(f"partition {partition}: offset {offset} is not where it was")
 
     def kept_from(self, partition: int, log_start_offset: int) -> int:

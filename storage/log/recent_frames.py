@@ -12,7 +12,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 
-from lockstep.storage.types import Frame
+from lockstep.storage.types import ENTRY_BYTES, Frame
 
 _NO_INDEX = 1 << 62
 """Higher than every frame's."""
@@ -22,6 +22,9 @@ FRAME_COST_BYTES = 430
 (Python 3.11); small frames of one batch take nearly four times their bytes."""
 BATCH_COST_BYTES = 70
 """What each of its batches costs: its buffer's head, and a place in a list. Measured likewise."""
+RECEIVED_COST_BYTES = 900
+"""What a received frame costs beside the bytes of its message: views, and a head of its own, in which each
+batch has its entry once more."""
 _SHARE_EVICTED = 16
 """A full ring makes room for a sixteenth of itself at once: most frames then cost no look at the oldest."""
 
@@ -146,6 +149,8 @@ class RecentFrames:
 
 def cost_bytes(frame: Frame, size: int) -> int:
     """Estimates the memory of a frame of so many bytes."""
+    if frame.body is not None:
+        return size + RECEIVED_COST_BYTES + ENTRY_BYTES * frame.batch_count
     return size + FRAME_COST_BYTES + BATCH_COST_BYTES * frame.batch_count
 
 

@@ -2,8 +2,9 @@
 
 A row is a batch, or a run of neighbouring ones (`batch_runs.py`); a read looks for batches only within the
 runs in which it begins and ends. Reads of the tail touch no file. What is kept of a partition has no gap and
-reaches its newest batch. Eviction is oldest first over all partitions, a row at a time. The limit counts what
-batches and partitions cost beside their bytes. Used from the log's own thread only.
+reaches its newest batch. Eviction is oldest first over all partitions, a row at a time. The limit counts the
+memory that is held: what batches and partitions cost beside their bytes, and a received message whole as long
+as any row is in it, whatever became of its other rows. Used from the log's own thread only.
 """
 
 from __future__ import annotations
@@ -17,24 +18,46 @@ from typing import Final
 
 from lockstep.storage.types import Buffer
 
-Payload = Buffer | list[Buffer] | tuple[Buffer, ...]
-"""Of a row: a batch; the batches of a run; or a run in one buffer, in a tuple of one."""
-
 _COMPACT_AT = 32
 """Evicted places that a partition has room for at least: of many partitions with few batches each, a thousand
 would take more than the batches."""
 _LEAST_ORDER = 1024
-BATCH_COST_BYTES = 91
-"""What a batch costs beside its bytes: its object's head, and 8 bytes with room to grow in each of four
-arrays. Measured by `tracemalloc` (Python 3.11); of batches of 100 bytes it is as much again."""
+ROW_COST_BYTES = 56
+"""What a row costs without what holds its bytes: 8 bytes in each of five arrays, with room to grow and the
+places of rows that are gone. Measured by `tracemalloc` (Python 3.11), as are the others."""
+BATCH_COST_BYTES = ROW_COST_BYTES + 57
+"""What a batch costs beside its bytes that is a row: its object's head, too. Of batches of 100 bytes it is as
+much again."""
 IN_RUN_COST_BYTES: Final = 65
 """What each batch of a run costs that has a buffer of its own: its head, and a place in a list."""
-PARTITION_COST_BYTES = 420
-"""What a partition costs that has any batch here; measured likewise."""
+SHARED_COST_BYTES: Final = 400
+"""What a buffer of many rows costs beside its bytes: its head, the view of it, and the count of its rows."""
+COPY_COST_BYTES: Final = 100
+"""The same of a row's copy, which has no view."""
+PARTITION_COST_BYTES = 800
+"""What a partition costs that has any batch here, and some places of rows that are gone."""
+_MAX_SHARED = 4
+"""A buffer of many rows that takes more than a fourth of the limit is not kept for them."""
 
 _BASE_AND_LENGTH: Final = Struct(">qi")
 _LENGTH_PREFIX_BYTES: Final = 12
 """Base offset and length: what a batch's length does not count."""
+
+
+class SharedBuffer:
+    """A buffer in which many rows lie, as a received message: held, and counted, while any is kept."""
+
+    __slots__ = ("cost_bytes", "data", "rows")
+
+    def __init__(self, data: bytes | memoryview) -> None:
+        self.data = data
+        self.cost_bytes = len(data) + (COPY_COST_BYTES if isinstance(data, bytes) else SHARED_COST_BYTES)
+        self.rows = 0
+        """So many rows in it are kept."""
+
+
+Payload = Buffer | list[Buffer] | SharedBuffer
+"""Of a row: a batch; the batches of a run; or what the row's batches lie in, one after the other."""
 
 
 class PartitionTail:
@@ -44,10 +67,12 @@ class PartitionTail:
         "ahead",
         "bases",
         "ends",
+        "evicted_bytes",
         "has_runs",
         "local_id",
         "next_offset",
         "payloads",
+        "positions",
         "start",
         "total_bytes",
     )
@@ -56,7 +81,11 @@ class PartitionTail:
         self.local_id = local_id
         self.bases = array("q")
         self.ends = array("q")
-        """Running total of bytes after each batch, so that a byte budget is one bisection."""
+        """Running total of bytes after each row, so that a byte budget is one bisection."""
+        self.evicted_bytes = 0
+        """The running total before the first row."""
+        self.positions = array("q")
+        """Of each row in its shared buffer; 0 where it has none."""
         self.payloads: list[Payload | None] = []
         self.has_runs = False
         """Whether any row was a run."""
@@ -68,37 +97,48 @@ class PartitionTail:
         self.total_bytes = 0
 
     def evict(self) -> int:
+        """Forget the oldest row; the bytes that this frees."""
         start = self.start
         payload = self.payloads[start]
         self.payloads[start] = None
         self.start = start = start + 1
         if start >= _COMPACT_AT and start * 2 >= len(self.payloads):
-            del self.bases[:start], self.ends[:start], self.payloads[:start]
+            self.evicted_bytes = self.ends[start - 1]
+            del self.bases[:start], self.ends[:start], self.positions[:start], self.payloads[:start]
             self.start = 0
+        if isinstance(payload, SharedBuffer):
+            payload.rows -= 1
+            return ROW_COST_BYTES if payload.rows else ROW_COST_BYTES + payload.cost_bytes
         return _cost_bytes(payload) if payload is not None else 0
+
+    def bytes_before(self, row: int) -> int:
+        """The running total of bytes before a row."""
+        return self.ends[row - 1] if row else self.evicted_bytes
 
 
 class TailCache:
     """The newest batches in memory, for `read`."""
 
-    __slots__ = ("_ahead", "_limit_bytes", "_order", "_partitions", "_used_bytes")
+    __slots__ = ("_ahead", "_limit_bytes", "_max_shared_bytes", "_order", "_partitions", "_used_bytes")
 
     def __init__(self, limit_bytes: int) -> None:
         self._limit_bytes = limit_bytes
+        self._max_shared_bytes = limit_bytes // _MAX_SHARED
         self._used_bytes = 0
         self._ahead = 0
-        """So many batches of `_order` are gone already."""
+        """So many rows of `_order` are gone already."""
         self._partitions: dict[int, PartitionTail] = {}
         self._order: deque[PartitionTail] = deque()
 
     def add(self, partition: int, base: int, payload: Buffer, length: int) -> None:
-        """Add a batch."""
+        """Add a batch in a buffer of its own."""
         tail = self._partitions.get(partition)
         if tail is None:
             tail = self._new(partition)
         tail.bases.append(base)
         tail.total_bytes = end = tail.total_bytes + length
         tail.ends.append(end)
+        tail.positions.append(0)
         tail.payloads.append(payload)
         self._order.append(tail)
         self._used_bytes += length + BATCH_COST_BYTES
@@ -106,14 +146,28 @@ class TailCache:
             self._evict()
 
     def add_run(
-        self,
-        partition: int,
-        base: int,
-        next_offset: int,
-        batches: list[Buffer] | tuple[Buffer, ...],
-        length: int,
+        self, partition: int, base: int, next_offset: int, batches: list[Buffer], length: int
     ) -> None:
-        """Add neighbouring batches: a list of them, or all in one buffer in a tuple."""
+        """Add neighbouring batches, each in a buffer of its own."""
+        self._used_bytes += _cost_bytes(batches)
+        self._add_run(partition, base, next_offset, batches, 0, length)
+
+    def add_shared(
+        self, partition: int, base: int, next_offset: int, buffer: SharedBuffer, begin: int, length: int
+    ) -> None:
+        """Add a batch, or neighbouring ones, that lie in a buffer with others."""
+        if buffer.cost_bytes > self._max_shared_bytes and length <= self._limit_bytes:
+            # The whole buffer would push out much else for as long as one of its rows is kept.
+            buffer, begin = SharedBuffer(bytes(buffer.data[begin : begin + length])), 0
+        if not buffer.rows:
+            self._used_bytes += buffer.cost_bytes
+        buffer.rows += 1
+        self._used_bytes += ROW_COST_BYTES
+        self._add_run(partition, base, next_offset, buffer, begin, length)
+
+    def _add_run(
+        self, partition: int, base: int, next_offset: int, batches: Payload, begin: int, length: int
+    ) -> None:
         tail = self._partitions.get(partition)
         if tail is None:
             tail = self._new(partition)
@@ -122,9 +176,9 @@ class TailCache:
         tail.bases.append(base)
         tail.total_bytes = end = tail.total_bytes + length
         tail.ends.append(end)
+        tail.positions.append(begin)
         tail.payloads.append(batches)
         self._order.append(tail)
-        self._used_bytes += _cost_bytes(batches)
         if self._used_bytes > self._limit_bytes:
             self._evict()
 
@@ -180,7 +234,7 @@ class TailCache:
         if tail.has_runs:
             return _read_runs(tail, first, offset, max_bytes, end_offset, min_one)
         ends = tail.ends
-        before = ends[first - 1] if first else ends[0] - len(tail.payloads[0] or b"")
+        before = tail.bytes_before(first)
         last = bisect_right(ends, before + max_bytes, first)
         if last == first and min_one:
             last = first + 1
@@ -208,27 +262,28 @@ def _read_runs(
     """The first row that begins at the end offset or after it."""
     if stop == first:
         return found, 0
-    payload = payloads[row]
-    if offset > bases[row] and not isinstance(payload, Buffer):
-        assert payload is not None
-        total, is_whole = _take(payload, offset, max_bytes, end_offset, min_one, found)
+    if offset > bases[row] and not isinstance(payloads[row], Buffer):
+        total, is_whole = _take(tail, row, offset, max_bytes, end_offset, min_one, found)
         if not is_whole:
             return found, total
         row += 1
-    before = ends[row - 1] if row else ends[0] - _length(payloads[0])
+    before = tail.bytes_before(row)
     last = min(bisect_right(ends, before + max_bytes - total, row), stop)
     if last == stop and last > row and _end_of(tail, last - 1) > end_offset:
         last -= 1
-    for payload in payloads[row:last]:
-        if isinstance(payload, list | tuple):
+    for each in range(row, last):
+        payload = payloads[each]
+        if isinstance(payload, SharedBuffer):
+            found.append(_view(tail, each, payload))
+        elif isinstance(payload, list):
             found += payload
         elif payload is not None:
             found.append(payload)
     if last > row:
         total += ends[last - 1] - before
-    payload = payloads[last] if last < stop else None
-    if payload is not None:
-        more, _ = _take(payload, bases[last], max_bytes - total, end_offset, min_one and not found, found)
+    if last < stop:
+        min_one = min_one and not found
+        more, _ = _take(tail, last, bases[last], max_bytes - total, end_offset, min_one, found)
         total += more
     return found, total
 
@@ -240,19 +295,33 @@ def _end_of(tail: PartitionTail, row: int) -> int:
     return tail.bases[row + 1] if row + 1 < len(tail.bases) else tail.next_offset
 
 
+def _view(tail: PartitionTail, row: int, buffer: SharedBuffer) -> memoryview:
+    """The bytes of a row in its shared buffer."""
+    begin = tail.positions[row]
+    return memoryview(buffer.data)[begin : begin + tail.ends[row] - tail.bytes_before(row)]
+
+
 def _take(
-    payload: Payload, offset: int, max_bytes: int, end_offset: int, min_one: bool, found: list[Buffer]
+    tail: PartitionTail,
+    row: int,
+    offset: int,
+    max_bytes: int,
+    end_offset: int,
+    min_one: bool,
+    found: list[Buffer],
 ) -> tuple[int, bool]:
     """Append the batches of a row from the one that holds `offset` on, as a read of the row's batches gives
     them: (their bytes, whether the row's last one is among them)."""
-    if isinstance(payload, Buffer):
+    payload = tail.payloads[row]
+    assert payload is not None
+    if isinstance(payload, list):
+        return _take_batches(payload, offset, max_bytes, end_offset, min_one, found)
+    if not isinstance(payload, SharedBuffer):
         if not min_one and len(payload) > max_bytes:
             return 0, False
         found.append(payload)
         return len(payload), True
-    if isinstance(payload, list):
-        return _take_batches(payload, offset, max_bytes, end_offset, min_one, found)
-    view = memoryview(payload[0])
+    view = _view(tail, row, payload)
     size, begin, at = len(view), 0, 0
     while at < size:
         base, length = _BASE_AND_LENGTH.unpack_from(view, at)
@@ -298,21 +367,15 @@ def _base_offset(batch: Buffer) -> int:
     return int.from_bytes(batch[:8], "big", signed=True)
 
 
-def _length(payload: Payload | None) -> int:
-    if payload is None:
-        return 0
-    return sum(map(len, payload)) if isinstance(payload, list | tuple) else len(payload)
-
-
-def _cost_bytes(payload: Payload) -> int:
-    """Returns the memory that a row takes."""
+def _cost_bytes(payload: Buffer | list[Buffer]) -> int:
+    """Returns the memory that a row takes whose batches are in buffers of their own."""
     if isinstance(payload, list):
-        return BATCH_COST_BYTES + IN_RUN_COST_BYTES * len(payload) + sum(map(len, payload))
-    return BATCH_COST_BYTES + _length(payload)
+        return ROW_COST_BYTES + IN_RUN_COST_BYTES * len(payload) + sum(map(len, payload))
+    return BATCH_COST_BYTES + len(payload)
 
 
 def _is_kept(tail: PartitionTail) -> bool:
-    """Returns False for a batch that was removed before its turn, and counts it off."""
+    """Returns False for a row that was removed before its turn, and counts it off."""
     if tail.ahead:
         tail.ahead -= 1
         return False

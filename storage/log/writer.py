@@ -33,7 +33,7 @@ from lockstep.storage.log.recent_frames import RecentFrames
 from lockstep.storage.log.segment_pool import SegmentPool
 from lockstep.storage.log.segment_scan import LogTail
 from lockstep.storage.log.segments import Segment, SegmentTable
-from lockstep.storage.log.tail_cache import TailCache
+from lockstep.storage.log.tail_cache import SharedBuffer, TailCache
 from lockstep.storage.types import ENTRY_BYTES, LAST_OFFSET, Buffer, FlushFailed, Frame, StorageFull
 
 PAGE_BYTES = 4096
@@ -221,25 +221,31 @@ class LogWriter:
         """Index and cache what has just been written from byte `at` on."""
         batches, cache = self._batches, self._tail_cache
         recent = self._recent if self._recent.limit_bytes else None
+        shared: SharedBuffer | None = None
         for frame in frames:
-            entries, body = frame.entries, frame.body
-            payloads = frame.payloads if body is None else []
+            entries, buffer = frame.entries, frame.buffer
+            if buffer is None:
+                payloads, shared = frame.payloads, None
+            elif shared is None or shared.data is not buffer:
+                shared = SharedBuffer(buffer)
             start = at
             at += FRAME_BYTES + ENTRY_BYTES * len(entries)
-            row = begin = 0
+            row, begin = 0, frame.body_at
             for local_id, base, next_offset, count, length, leader_epoch, newest, _ in runs_of(frame):
                 index = batches.get(local_id)
                 if index is None:
                     index = batches[local_id] = BatchIndex()
                     self._table.begin(local_id, base, self._active.sequence)
-                payload = payloads[row] if body is None else body[begin : begin + length]
                 if count == 1:
                     index.add(base, next_offset - base, at, length, newest, leader_epoch)
-                    cache.add(local_id, base, payload, length)
                 else:
                     index.add_run(entries[row : row + count], next_offset, at, length, leader_epoch)
-                    run = payloads[row : row + count] if body is None else (payload,)
-                    cache.add_run(local_id, base, next_offset, run, length)
+                if shared is not None:
+                    cache.add_shared(local_id, base, next_offset, shared, begin, length)
+                elif count == 1:
+                    cache.add(local_id, base, payloads[row], length)
+                else:
+                    cache.add_run(local_id, base, next_offset, payloads[row : row + count], length)
                 row += count
                 begin += length
                 at += length

@@ -17,7 +17,7 @@ from lockstep.storage.log.format import (
     frame_buffers,
     frame_bytes,
 )
-from lockstep.storage.log.tail_cache import TailCache
+from lockstep.storage.log.tail_cache import SharedBuffer, TailCache
 from lockstep.storage.types import Buffer, EntryFields, Frame, FrameKind
 from tests.storage.log.frames import batch, entry, whole
 
@@ -129,24 +129,22 @@ def test_an_index_has_the_same_rows_of_a_run_as_of_its_batches(
 
 
 def cached(frames: list[Frame], kind: str, limit: int) -> TailCache:
-    """What frames leave in the cache: batches one by one, runs of batches, or runs in one buffer."""
+    """What frames leave in the cache: batches one by one, runs of batches, or rows in one buffer."""
     cache = TailCache(limit)
     for frame in frames:
-        row = 0
+        row, begin = 0, 3
+        shared = SharedBuffer(memoryview(b"..." + whole(frame.payloads)))
         for partition, base, next_offset, count, size, *_ in runs_of(frame):
             payloads = frame.payloads[row : row + count]
             row += count
-            if kind == "batches" or count == 1:
+            if kind == "buffers":
+                cache.add_shared(partition, base, next_offset, shared, begin, size)
+            elif kind == "batches" or count == 1:
                 for payload in payloads:
                     cache.add(partition, int.from_bytes(payload[:8], "big"), payload, len(payload))
             else:
-                cache.add_run(
-                    partition,
-                    base,
-                    next_offset,
-                    payloads if kind == "runs" else (memoryview(whole(payloads)),),
-                    size,
-                )
+                cache.add_run(partition, base, next_offset, payloads, size)
+            begin += size
     return cache
 
 
