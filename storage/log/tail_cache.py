@@ -277,7 +277,8 @@ def _read_runs(
             found.append(_view(tail, each, payload))
         elif isinstance(payload, list):
             found += payload
-        elif payload is not None:
+        else:
+            assert payload is not None
             found.append(payload)
     if last > row:
         total += ends[last - 1] - before

@@ -6,6 +6,8 @@ import tracemalloc
 
 import pytest
 from crc32c import crc32c
+from hypothesis import given
+from hypothesis import strategies as st
 
 from lockstep.storage.log import batch_index
 from lockstep.storage.log.batch_flags import ENTRY_REMOVED
@@ -25,7 +27,9 @@ from lockstep.storage.log.batch_index import (
     forget_partition,
     index_head_bytes,
 )
+from lockstep.storage.log.batch_runs import runs_of
 from lockstep.storage.types import CONTROL_PARTITION
+from tests.storage.log.run_frames import BATCH_LISTS, frame_of
 
 Row = tuple[int, ...]
 HEADER = IndexHeader(7, 2, 9000, 41, 77, 0xDEADBEEF, 3, 1_700_000_000_000)
@@ -297,3 +301,24 @@ def test_an_index_counts_what_it_takes_in_memory() -> None:
     finally:
         tracemalloc.stop()
     assert 0.75 < taken / sum(index.memory_bytes for index in kept) < 1.25
+
+
+@given(BATCH_LISTS, st.integers(0, 1 << 20))
+def test_an_index_has_the_same_rows_of_a_run_as_of_its_batches(
+    batches: list[tuple[int, int, int, int, int]], place: int
+) -> None:
+    frame = frame_of(batches)
+    one_by_one, by_runs = BatchIndex(), BatchIndex()
+    row, at = 0, place
+    for partition, _, next_offset, count, size, leader_epoch, _, _ in runs_of(frame):
+        rows = frame.entries[row : row + count]
+        row += count
+        if partition == 1:
+            by_runs.add_run(rows, next_offset, at, size, leader_epoch)
+            begin = at
+            for _, base, records, length, _, epoch, timestamp, _ in rows:
+                one_by_one.add(base, records, begin, length, timestamp, epoch)
+                begin += length
+        at += size
+    for name in BatchIndex.__slots__:
+        assert getattr(by_runs, name) == getattr(one_by_one, name), name

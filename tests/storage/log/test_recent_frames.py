@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import tracemalloc
 
-from lockstep.storage.log.format import encode_frame_head, frame_bytes
+from lockstep.storage.log.format import decode_frames, encode_frame_head, frame_buffers, frame_bytes
 from lockstep.storage.log.recent_frames import RecentFrames, cost_bytes
 from lockstep.storage.types import Frame
 from tests.storage.log.frames import FrameMaker
@@ -34,6 +34,28 @@ def test_the_limit_counts_what_frames_really_take(batches: int) -> None:
     taken = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     assert 0.9 < taken / counted < 1.15
+
+
+@each_case("batches", [1, 2, 10, 50])
+def test_received_frames_are_counted_as_what_they_take(batches: int) -> None:
+    make, chain, messages, frames = FrameMaker(), 0, [], RecentFrames(1 << 40)
+    make.index, make.next_lsn, make.time_ms = 1 << 20, 1 << 30, 1 << 40
+    for _ in range(600 // batches):
+        frame = make.data(*[(1, 1, bytes(100))] * batches)
+        before = chain
+        frame.head, chain = encode_frame_head(frame, chain)
+        messages.append((b"".join(frame_buffers(frame)), before))
+    tracemalloc.start()
+    try:
+        for message, before in messages:
+            (frame,) = decode_frames(bytes(bytearray(message)), before)
+            frame.forget_entries()
+            frame.runs = None
+            frames.add(frame, frame_bytes(frame))
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert 0.9 < taken / frames._total_cost < 1.1
 
 
 def test_against_a_plain_list() -> None:

@@ -5,8 +5,19 @@ from __future__ import annotations
 import random
 import tracemalloc
 
-from lockstep.storage.log.tail_cache import BATCH_COST_BYTES, PARTITION_COST_BYTES, TailCache
-from lockstep.storage.types import Buffer
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lockstep.storage.log.batch_runs import MAX_RUN_BYTES, runs_of
+from lockstep.storage.log.tail_cache import (
+    BATCH_COST_BYTES,
+    PARTITION_COST_BYTES,
+    SharedBuffer,
+    TailCache,
+)
+from lockstep.storage.types import Buffer, Frame
+from tests.storage.log.frames import whole
+from tests.storage.log.run_frames import BATCH_LISTS, frame_of
 from tests.support.cases import each_case
 
 
@@ -178,3 +189,83 @@ def test_a_partition_all_of_which_was_cleaned_goes_on() -> None:
     for base in range(4, 12):
         cache.add(1, base, b"y" * 20, 20)
     assert cache.read(1, 8, 1000, 99, True) == ([b"y" * 20] * 4, 80)
+
+
+def cached(frames: list[Frame], kind: str, limit: int) -> TailCache:
+    """What frames leave in the cache: batches one by one, runs of batches, or rows in one buffer."""
+    cache = TailCache(limit)
+    for frame in frames:
+        row, begin = 0, 3
+        shared = SharedBuffer(memoryview(b"..." + whole(frame.payloads)))
+        for partition, base, next_offset, count, size, *_ in runs_of(frame):
+            payloads = frame.payloads[row : row + count]
+            row += count
+            if kind == "buffers":
+                cache.add_shared(partition, base, next_offset, shared, begin, size)
+            elif kind == "batches" or count == 1:
+                for payload in payloads:
+                    cache.add(partition, int.from_bytes(payload[:8], "big"), payload, len(payload))
+            else:
+                cache.add_run(partition, base, next_offset, payloads, size)
+            begin += size
+    return cache
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(BATCH_LISTS, min_size=1, max_size=4), st.integers(0, 1 << 30))
+def test_reads_of_the_tail_are_the_same_of_runs_as_of_batches(
+    all_batches: list[list[tuple[int, int, int, int, int]]], seed: int
+) -> None:
+    frames, nexts = [], {1: 5, 2: 70}
+    for batches in all_batches:
+        frame = frame_of(batches)
+        moved = []  # on to where the partition is
+        for fields, payload in zip(frame.entries, frame.payloads, strict=True):
+            partition, records = fields[0], fields[2]
+            base = nexts[partition]
+            nexts[partition] += records
+            moved.append((*fields[:1], base, *fields[2:]))
+            frame.payloads[len(moved) - 1] = base.to_bytes(8, "big") + bytes(payload[8:])
+        frame.pack(moved)
+        frame.runs = None
+        frames.append(frame)
+    expected = cached(frames, "batches", 1 << 30)
+    rng = random.Random(seed)
+    for kind in ("runs", "buffers"):
+        cache = cached(frames, kind, 1 << 30)
+        for partition, first in ((1, 5), (2, 70)):
+            for offset in range(first - 1, nexts[partition] + 1):
+                for _ in range(6):
+                    arguments = (
+                        partition,
+                        offset,
+                        rng.choice([0, 1, 60, rng.randrange(600), rng.randrange(3 * MAX_RUN_BYTES), 1 << 30]),
+                        rng.randrange(offset + 1, nexts[partition] + 2),
+                        rng.random() < 0.5,
+                    )
+                    one, other = expected.read(*arguments), cache.read(*arguments)
+                    assert (one is None) == (other is None)
+                    if one is not None and other is not None:
+                        assert whole(one[0]) == whole(other[0]) and one[1] == other[1], (kind, arguments)
+
+
+def test_the_oldest_runs_go_first_and_are_counted_off() -> None:
+    frame = frame_of([(1, 1, 400, 0, 0)] * 1000)
+    for kind in ("runs", "buffers"):
+        cache = cached([frame], kind, 200_000)
+        kept = [offset for offset in range(5, 1005) if cache.read(1, offset, 1, 1 << 30, True) is not None]
+        assert kept == list(range(kept[0], 1005)) and 300 < len(kept) < 500
+        assert cache._used_bytes <= 200_000
+        run = cache._partitions[1].bases[cache._partitions[1].start + 1]
+        cache.forget_below(1, run + 1)  # within the second run, which goes as well
+        assert cache.read(1, run + 1, 1, 1 << 30, True) is None
+        cache.forget_below(1, 1 << 40)
+        assert cache._used_bytes == 0 and not cache._partitions
+
+
+def test_a_run_that_is_not_committed_is_not_read() -> None:
+    for kind in ("runs", "buffers"):
+        cache = cached([frame_of([(1, 2, 50, 0, 0)] * 3)], kind, 1 << 20)
+        assert cache.read(1, 5, 1 << 20, 5, True) == ([], 0)
+        found = cache.read(1, 5, 1 << 20, 7, True)
+        assert found is not None and whole(found[0])[:8] == (5).to_bytes(8, "big") and found[1] == 71
