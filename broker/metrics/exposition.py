@@ -71,6 +71,11 @@ GROUP_GAUGES: Final[tuple[tuple[str, str, Callable[[LogGroup], float]], ...]] = 
         attrgetter("log.disk_full"),
     ),
     (
+        "log_group_write_failed",
+        "1 while a file of the log cannot be written though the disk has room: /health names the error",
+        lambda group: bool(group.log.write_error),
+    ),
+    (
         "log_group_partitions",
         "Partitions of the log group that this node has a copy of",
         lambda group: len(group.partitions) - 1,  # the control partition is the group's own

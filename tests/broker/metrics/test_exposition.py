@@ -116,6 +116,16 @@ def test_a_full_disk(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     assert read(broker)['lockstep_log_group_disk_full{log_group="1"}'] == 1
 
 
+def test_a_write_that_fails_on_a_disk_with_room(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert read(broker)['lockstep_log_group_write_failed{log_group="1"}'] == 0
+    monkeypatch.setattr(
+        DataLog, "write_error", property(lambda self: "7.index: [Errno 5] Input/output error")
+    )
+    after = read(broker)
+    assert after['lockstep_log_group_write_failed{log_group="1"}'] == 1
+    assert after['lockstep_log_group_disk_full{log_group="1"}'] == 0
+
+
 async def test_refusals_by_an_estimate_are_counted_apart(broker: Broker, client: Client) -> None:
     """Here all that were not raised count as if they had been, as on a topic that got locks later."""
     await client.create("t", lockstep_locks="true")

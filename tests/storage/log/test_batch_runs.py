@@ -35,7 +35,9 @@ def test_runs_are_the_batches_of_a_directory_in_their_order(
 
 def test_a_run_of_small_batches_ends_at_its_limit() -> None:
     frame = frame_of([(1, 1, 1000, 0, 0)] * 200)
-    assert [run[3] for run in runs_of(frame)] == [MAX_RUN_BYTES // 1021] * 3 + [200 - 3 * (MAX_RUN_BYTES // 1021)]
+    assert [run[3] for run in runs_of(frame)] == [MAX_RUN_BYTES // 1021] * 3 + [
+        200 - 3 * (MAX_RUN_BYTES // 1021)
+    ]
 
 
 def test_a_raw_entry_is_alone() -> None:
