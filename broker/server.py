@@ -41,9 +41,7 @@ from lockstep.broker.node.data_directory import (
     WrongDirectory,
 )
 from lockstep.broker.process.heap import give_memory_back
-from lockstep.broker.process.process_output import (
-    dropped_lines,
-)
+from lockstep.broker.process.process_output import dropped_lines
 from lockstep.broker.settings.addresses import WILDCARD_HOSTS, Listener
 from lockstep.broker.settings.config import Settings
 from lockstep.storage.log_group import LogGroup
@@ -358,7 +356,7 @@ class Broker:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(REACH_SECONDS):
                 while True:
-                    if quorum is None or not self.waits_for or quorum.is_probed():
+                    if quorum is None or not self.waits_for or quorum.has_contacted_voters():
                         return
                     await asyncio.sleep(REACH_LOOK_SECONDS)
 

@@ -3,7 +3,7 @@
 | file | owns |
 |---|---|
 | `topics` | creating, growing and deleting topics |
-| `topic_reservations` | names in use and promised partitions |
+| `topic_reservations` | names in use and reserved partitions |
 | `start_checks` | a node alone: metadata and partitions that do not fit together |
 | `rejected_creations` | topics whose creation was rejected lately, which are not auto-created |
 | `replica_assignment` | replicas that a client names for new partitions |

@@ -29,7 +29,7 @@ class DesiredMembers:
     """The member id that each node reports for this group; absent: it has reported none."""
     alive: Set[int] = frozenset()
     """Nodes with a recent status."""
-    disks_full: Mapping[int, bool] = field(default_factory=dict)
+    unwritable: Mapping[int, bool] = field(default_factory=dict)
     """Whether each node's disk is full or cannot be written, the leader's own included; absent: it has
     reported none."""
 

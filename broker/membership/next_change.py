@@ -57,17 +57,17 @@ def preferred_leader(view: GroupView) -> int | None:
     ):
         return None
     first = voter_nodes[0]
-    if view.desired.disks_full.get(first):
+    if view.desired.unwritable.get(first):
         return None
     return next((member for member in _successors(view) if node_of(member) == first), None)
 
 
 def leader_with_room(view: GroupView) -> int | None:
-    """Returns the successor of a leader with a full disk: a member whose node reports free space."""
-    full = view.desired.disks_full
-    if not view.no_change_pending or not full.get(node_of(view.leader)):
+    """Returns the successor of a leader that cannot write: a member whose node reports that it can."""
+    unwritable = view.desired.unwritable
+    if not view.no_change_pending or not unwritable.get(node_of(view.leader)):
         return None
-    return next((member for member in _successors(view) if full.get(node_of(member)) is False), None)
+    return next((member for member in _successors(view) if unwritable.get(node_of(member)) is False), None)
 
 
 def printable_member(member: int) -> str:
@@ -118,9 +118,9 @@ def _successors(view: GroupView) -> Iterator[int]:
 
 
 def _successor(view: GroupView) -> int | None:
-    """Returns the first successor whose disk has space, else the first."""
+    """Returns the first successor that can write, else the first."""
     return min(
-        _successors(view), key=lambda voter: bool(view.desired.disks_full.get(node_of(voter))), default=None
+        _successors(view), key=lambda voter: bool(view.desired.unwritable.get(node_of(voter))), default=None
     )
 
 

@@ -113,7 +113,7 @@ class Reconciler:
         member = _voter_of(view, node_id)
         if member not in view.up_to_date:
             raise TransferRejected(f"node {node_id} has not caught up with group {self._group.group_id}")
-        if view.desired.disks_full.get(node_id):
+        if view.desired.unwritable.get(node_id):
             raise TransferRejected(f"the disk of node {node_id} is full or cannot be written")
         try:
             self._transfer(member, "as was requested")

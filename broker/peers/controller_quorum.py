@@ -33,9 +33,9 @@ class ControllerQuorum:
         """The voters of group 0 that this node reaches, as far as it knows them."""
         return QuorumReach(self._voters(), {each: self._peering.problem(each) for each in self._silent()})
 
-    def is_probed(self) -> bool:
-        """Returns whether this node has heard from each voter, or has failed to connect to it: just after a
-        start neither is so."""
+    def has_contacted_voters(self) -> bool:
+        """Returns whether this node has heard from each voter, or has failed to connect to it; just after a
+        start neither is true."""
         return all(self._peering.network.problem(each) for each in self._silent())
 
     def _voters(self) -> Sequence[int]:

@@ -177,10 +177,7 @@ class NodeRegistry:
 
     def disks_full(self) -> dict[int, bool]:
         """Node -> whether its disk is full, of the nodes that report it."""
-        reported = {
-            node: status.disk_full for node, status in self.statuses.items() if status.disk_full is not None
-        }
-        return {**reported, self.node_id: self.disk_full}
+        return self._by_node(lambda status: status.disk_full, self.disk_full)
 
     @property
     def write_failed(self) -> bool:
@@ -191,18 +188,18 @@ class NodeRegistry:
     def failed_writes(self) -> dict[int, bool]:
         """Node -> whether it cannot write its log though its disk is not full, of the nodes that report
         it."""
-        reported = {
-            node: status.write_failed
-            for node, status in self.statuses.items()
-            if status.write_failed is not None
-        }
-        return {**reported, self.node_id: self.write_failed}
+        return self._by_node(lambda status: status.write_failed, self.write_failed)
 
     def unwritable(self) -> dict[int, bool]:
         """Node -> whether its disk is full or cannot be written, of the nodes that report it: it should not
         lead."""
         failed = self.failed_writes()
         return {node: full or failed.get(node, False) for node, full in self.disks_full().items()}
+
+    def _by_node(self, of: Callable[[Status], bool | None], own: bool) -> dict[int, bool]:
+        """A part of each node's status, of the nodes that report it."""
+        reported = {node: of(status) for node, status in self.statuses.items()}
+        return {node: value for node, value in {**reported, self.node_id: own}.items() if value is not None}
 
     # --- what runs ---------------------------------------------------------------------------------------
 

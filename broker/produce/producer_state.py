@@ -186,8 +186,7 @@ class ProducerState:
     ) -> Producer | None:
         """The producer whose next batch this one is, outside of a transaction; None where `check` must
         classify it."""
-        producers = self._partitions.get(partition)
-        producer = producers.get(producer_id) if producers else None
+        producer = self.find(partition, producer_id)
         if (
             producer is None
             or producer.producer_epoch != producer_epoch
@@ -356,8 +355,7 @@ class ProducerState:
                 if magic != CURRENT_MAGIC or last_delta < 0 or not at + BATCH_HEADER_BYTES <= after <= size:
                     self._replay(partition, payload[at:], base_offset, time_ms)  # raises
                 if producer_id >= 0 or attributes & CONTROL_FLAG:
-                    producers = self._partitions.get(partition)
-                    producer = producers.get(producer_id) if producers else None
+                    producer = self.find(partition, producer_id)
                     if (
                         producer is None
                         or producer.producer_epoch != epoch

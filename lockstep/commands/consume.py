@@ -33,7 +33,7 @@ _WAIT_MS = 500
 _HEARTBEAT_SECONDS = 3.0
 _COMMIT_SECONDS = 5.0
 _METADATA_MAX_AGE_MS = 300_000
-"""As Java's consumer does; the same is true of the two before."""
+"""The defaults of Java's consumer, as are the two above."""
 _EARLIEST = "earliest"
 _LATEST = "latest"
 

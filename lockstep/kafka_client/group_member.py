@@ -164,10 +164,10 @@ class ConsumerMember:
             joined = await connection.call(request, JoinGroupResponse, timeout_s=timeout_s)
         self._check(joined.error_code)
         self._member_id, self._generation = joined.member_id, joined.generation_id
-        parts: dict[str, list[TopicPartition]] = {}
+        assigned: dict[str, list[TopicPartition]] = {}
         self._assigned_counts = None
         if joined.leader == joined.member_id and not joined.skip_assignment:
-            parts = await self._compute_assignment(joined.members)
+            assigned = await self._compute_assignment(joined.members)
         sync = SyncGroupRequest(
             group_id=self._group,
             generation_id=self._generation,
@@ -175,8 +175,8 @@ class ConsumerMember:
             protocol_type=CONSUMER,
             protocol_name=RANGE,
             assignments=[
-                SyncGroupRequestAssignment(member_id=member, assignment=assignment(offsets_by_partition))
-                for member, offsets_by_partition in parts.items()
+                SyncGroupRequestAssignment(member_id=member, assignment=assignment(partitions))
+                for member, partitions in assigned.items()
             ],
         )
         synced = await connection.call(sync, SyncGroupResponse, timeout_s=timeout_s)
@@ -241,10 +241,10 @@ def subscribed_topics(metadata: bytes) -> set[str]:
     return topics
 
 
-def assignment(offsets_by_partition: list[TopicPartition]) -> bytes:
+def assignment(partitions: list[TopicPartition]) -> bytes:
     """A member's partitions in SyncGroup, version 0 of ConsumerProtocolAssignment."""
     by_topic: dict[str, list[int]] = {}
-    for topic, index in offsets_by_partition:
+    for topic, index in partitions:
         by_topic.setdefault(topic, []).append(index)
     parts = [struct.pack(">hi", 0, len(by_topic))]
     for topic, indexes in by_topic.items():

@@ -23,7 +23,6 @@ from lockstep.storage.log.batch_flags import (
     encode_marks,
     least_marks_bytes,
 )
-from lockstep.storage.log.batch_runs import group_batches
 from lockstep.storage.types import ENTRY, ENTRY_BYTES, Buffer, DirectoryEntry, Frame, FrameKind
 
 FORMAT = 1
@@ -201,7 +200,6 @@ def decode_frame(view: memoryview, at: int, chain: int, marked: bool = False) ->
     frame = Frame(FrameKind(kind), term, index, lsn, time_ms, [], [], records, head_bytes)
     frame.pack(entries, view if count else None, at, at + payload)
     frame.total_bytes = frame_size(count, payload)
-    frame.runs = group_batches(entries)
     return frame, at + payload
 
 

@@ -258,8 +258,7 @@ def _read_runs(
     bases, ends, payloads = tail.bases, tail.ends, tail.payloads
     found: list[Buffer] = []
     row, total = first, 0
-    stop = bisect_left(bases, end_offset, first)
-    """The first row that begins at the end offset or after it."""
+    stop = bisect_left(bases, end_offset, first)  # the first row at the end offset or after it
     if stop == first:
         return found, 0
     if offset > bases[row] and not isinstance(payloads[row], Buffer):
@@ -315,13 +314,9 @@ def _take(
     them: (their bytes, whether the row's last one is among them)."""
     payload = tail.payloads[row]
     assert payload is not None
-    if isinstance(payload, list):
-        return _take_batches(payload, offset, max_bytes, end_offset, min_one, found)
     if not isinstance(payload, SharedBuffer):
-        if not min_one and len(payload) > max_bytes:
-            return 0, False
-        found.append(payload)
-        return len(payload), True
+        batches = payload if isinstance(payload, list) else [payload]
+        return _take_batches(batches, offset, max_bytes, end_offset, min_one, found)
     view = _view(tail, row, payload)
     size, begin, at = len(view), 0, 0
     while at < size:

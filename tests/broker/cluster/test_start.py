@@ -122,7 +122,7 @@ async def test_the_ready_line_of_a_node_without_the_others_names_that(
         await cluster.brokers[1].until_voters_are_contacted()
         assert ready_line(cluster.brokers[1]).endswith(", waits for " + WAITS)
         quorum = cluster.brokers[1].assembly.quorum
-        assert quorum is not None and quorum.is_probed()
+        assert quorum is not None and quorum.has_contacted_voters()
     finally:
         await cluster.close()
 

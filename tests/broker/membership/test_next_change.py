@@ -35,7 +35,7 @@ def view(
     leader: int = 1,
     no_change_pending: bool = True,
     is_nearly_committed: bool = True,
-    disks_full: Mapping[int, bool] | None = None,
+    unwritable: Mapping[int, bool] | None = None,
 ) -> GroupView:
     """A group led by node 1 in which everyone is well, but for what is named."""
     nodes = {*map(node_of, (*voters, *learners)), *desired, *listening}
@@ -49,7 +49,7 @@ def view(
         no_change_pending,
         is_nearly_committed,
         up_to_date | {leader},
-        DesiredMembers(tuple(desired), tuple(listening), said, nodes - dead, disks_full or {}),
+        DesiredMembers(tuple(desired), tuple(listening), said, nodes - dead, unwritable or {}),
     )
 
 
@@ -225,29 +225,29 @@ def test_no_leader_by_preference_that_is_not_ready_or_while_others_come(seen: Gr
 
 
 def test_a_full_disk_is_not_handed_the_leadership() -> None:
-    assert preferred_leader(view(leader=2, disks_full={1: True})) is None
-    assert preferred_leader(view(leader=2, disks_full={1: False, 2: True})) == 1
-    assert heir(view(desired=[2, 3], disks_full={2: True})) == 3
-    assert heir(view(desired=[2, 3], disks_full={2: True, 3: True})) == 2  # who is to go goes all the same
+    assert preferred_leader(view(leader=2, unwritable={1: True})) is None
+    assert preferred_leader(view(leader=2, unwritable={1: False, 2: True})) == 1
+    assert heir(view(desired=[2, 3], unwritable={2: True})) == 3
+    assert heir(view(desired=[2, 3], unwritable={2: True, 3: True})) == 2  # who is to go goes all the same
 
 
 def test_who_leads_on_a_full_disk_hands_over_to_who_says_that_it_has_room() -> None:
-    assert leader_with_room(view(disks_full={1: True, 2: True, 3: False})) == 3
-    assert leader_with_room(view(disks_full={1: True, 3: False})) == 3
-    assert leader_with_room(view(leader=3, desired=[2, 1, 3], disks_full={1: False, 2: False, 3: True})) == 2
+    assert leader_with_room(view(unwritable={1: True, 2: True, 3: False})) == 3
+    assert leader_with_room(view(unwritable={1: True, 3: False})) == 3
+    assert leader_with_room(view(leader=3, desired=[2, 1, 3], unwritable={1: False, 2: False, 3: True})) == 2
 
 
 @each_case(
     "seen",
     [
-        view(disks_full={1: False, 2: False, 3: False}),
-        view(disks_full={2: False, 3: False}),
-        view(disks_full={1: True, 2: True, 3: True}),
-        view(disks_full={1: True}),
-        view(disks_full={1: True, 2: False}, dead={2}),
-        view(disks_full={1: True, 2: False}, behind={2}),
-        view(disks_full={1: True, 2: False}, no_change_pending=False),
-        view(disks_full={1: True, 4: False}, learners=[4], listening=[4]),
+        view(unwritable={1: False, 2: False, 3: False}),
+        view(unwritable={2: False, 3: False}),
+        view(unwritable={1: True, 2: True, 3: True}),
+        view(unwritable={1: True}),
+        view(unwritable={1: True, 2: False}, dead={2}),
+        view(unwritable={1: True, 2: False}, behind={2}),
+        view(unwritable={1: True, 2: False}, no_change_pending=False),
+        view(unwritable={1: True, 4: False}, learners=[4], listening=[4]),
     ],
 )
 def test_nobody_leads_instead_who_could_not_or_has_no_room_or_does_not_say(seen: GroupView) -> None:

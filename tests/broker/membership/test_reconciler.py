@@ -37,7 +37,7 @@ class Kept:
         self.learner_nodes: tuple[int, ...] = ()
         self.silent: set[int] = set()
         """Nodes of whose state nobody has heard."""
-        self.disks_full: dict[int, bool] = {}
+        self.unwritable: dict[int, bool] = {}
         """What nodes say of their disks."""
         self.balance = False
         self.broken = False
@@ -52,7 +52,7 @@ class Kept:
         if self.broken:
             raise RuntimeError("planted")
         said = {node: g.raft.member_id for node, g in self.cluster.groups.items() if node not in self.silent}
-        return DesiredMembers(self.voter_nodes, self.learner_nodes, said, frozenset(said), self.disks_full)
+        return DesiredMembers(self.voter_nodes, self.learner_nodes, said, frozenset(said), self.unwritable)
 
     async def start(self, *nodes: int, joins: bool = False, incarnation: int = 0) -> None:
         await self.cluster.start(*nodes, voters=() if joins else None, incarnation=incarnation)
@@ -418,16 +418,16 @@ async def test_a_leader_whose_disk_is_full_hands_over(tmp_path: Path, said: pyte
     await kept.start()
     kept.begin_writing()
     await kept.led_by(1)
-    kept.disks_full = {1: True, 2: True}  # of node 3 nobody knows
+    kept.unwritable = {1: True, 2: True}  # of node 3 nobody knows
     kept.balance = True
     await kept.pass_time(15)
     assert not handed_over(said) and kept.cluster.groups[1].is_leader
-    kept.disks_full = {1: True, 2: True, 3: False}
+    kept.unwritable = {1: True, 2: True, 3: False}
     await kept.lead(3)  # without any time passing
     assert handed_over(said) == ["node 3: the disk of node 1 is full"]
     await kept.pass_time(15)
     assert len(handed_over(said)) == 1, "it does not return to the preferred leader"
-    kept.disks_full = {1: False, 2: True, 3: False}
+    kept.unwritable = {1: False, 2: True, 3: False}
     for _ in range(8):  # each pause of an election begins the time of being steady anew
         await kept.pass_time(3.5)
     await kept.lead(1)
@@ -442,7 +442,7 @@ async def test_a_full_disk_is_not_left_twice_within_ten_seconds(
     kept.stop_clock()
     await kept.start()
     await kept.led_by(1)
-    kept.disks_full = {1: True, 2: False}
+    kept.unwritable = {1: True, 2: False}
     await kept.lead(2)
     await kept.led_by(1)
     await kept.pass_time(5)
@@ -486,10 +486,10 @@ async def test_why_leadership_cannot_go_somewhere(tmp_path: Path) -> None:
         kept.reconcilers[1].transfer_to(3)
     with pytest.raises(NotLeader, match="group 1 is not led here"):
         kept.reconcilers[2].transfer_to(3)
-    kept.silent, kept.disks_full = set(), {2: True}
+    kept.silent, kept.unwritable = set(), {2: True}
     with pytest.raises(TransferRejected, match="the disk of node 2 is full"):
         kept.reconcilers[1].transfer_to(2)
-    kept.disks_full = {}
+    kept.unwritable = {}
     kept.reconcilers[1].stop()
     kept.cluster.groups[1].change_members([1, 2, 3], [4])
     with pytest.raises(TransferRejected, match="group 1: a change of the members is under way"):
