@@ -9,7 +9,6 @@ import shutil
 import sqlite3
 import subprocess
 import time
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -33,6 +32,7 @@ from spark_connector.pipelines.progress import ProgressReporter
 from tests.campaigns import player_processes, spark_pipelines
 from tests.campaigns.spark_processes import CONF, Pipelines
 from tests.lockstep.postgres import PostgresMissing, postgres
+from tests.spark_connector.documented_archive import pack_documented
 from tests.spark_connector.rows import rows_of, stored
 
 pytestmark = [pytest.mark.tier(name="rest"), pytest.mark.timeout(900)]
@@ -349,11 +349,7 @@ def test_by_spark_submit_on_two_executors(
 ) -> None:
     """Each executor is a process with a working directory of its own, which has what spark-submit sent it."""
     archive = tmp_path / "connector.zip"
-    with zipfile.ZipFile(archive, "w") as packed:  # as docs/spark_pipelines.md has it
-        packed.write(ROOT / "lockstep" / "__init__.py", "lockstep/__init__.py")
-        for package in ("spark_connector", "lockstep/protocol"):
-            for path in (ROOT / package).rglob("*.py"):
-                packed.write(path, path.relative_to(ROOT))
+    pack_documented(archive)
     script = shutil.copy(ROOT / "spark_connector" / "pipelines" / "__main__.py", tmp_path / "pipelines.py")
     python = installed()
     home = next((python.parent.parent / "lib").glob("python*/site-packages/pyspark"))
@@ -369,7 +365,8 @@ def test_by_spark_submit_on_two_executors(
         done = subprocess.run(
             line, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=280
         )
-        assert done.returncode == 0, done.stderr[-5000:]
+        # spark-submit sends its Python's standard error to standard output
+        assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return found
 
