@@ -2,7 +2,8 @@
 
 The log knows with which offsets its segments begin, the partition knows what is deleted: where the log has no
 batch and the partition has nothing deleted, the read continues with the next batch, as it does over batches
-that were cleaned within a segment. No client may read from a member that may not know of a log start yet by
+that were cleaned within a segment. Records that are known to be missing are no such gap: a read of them fails
+(`missing_records.py`). No client may read from a member that may not know of a log start yet by
 which segments were freed (`DataLog.whole_index`).
 """
 
@@ -11,6 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.missing_records import offset_after_missing
 from lockstep.storage.partition import PartitionLog
 from lockstep.storage.types import OffsetOutOfRange, ReadResult
 
@@ -21,7 +23,12 @@ MAX_ATTEMPTS: Final = 64
 def read(
     log: DataLog, partition: PartitionLog, offset: int, max_bytes: int, end_offset: int, wait: bool
 ) -> ReadResult:
-    """`DataLog.read_cold` or, without `wait`, `read`. OffsetOutOfRange where the offset is deleted."""
+    """`DataLog.read_cold` or, without `wait`, `read`. OffsetOutOfRange where the offset is deleted,
+    DamagedBatch where its records are missing or damaged."""
+    if log.damage.missing and offset < end_offset:
+        offset = offset_after_missing(log, partition, offset)
+        if offset >= end_offset:
+            return ReadResult([], 0, next_offset=offset)
     return read_over_gaps(
         log, partition.local_id, partition.log_start_offset, offset, max_bytes, end_offset, wait
     )

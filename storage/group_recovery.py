@@ -20,7 +20,7 @@ from lockstep.storage.group_options import GroupOptions, fresh_incarnation, memb
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.file_system import FileSystem
 from lockstep.storage.log.format import frame_bytes
-from lockstep.storage.missing_records import MissingRecords, find_missing_records
+from lockstep.storage.missing_records import MissingRecords, drop_obsolete, record_missing_records
 from lockstep.storage.raft.configuration import Configuration, ConfigurationStack
 from lockstep.storage.raft.raft import Raft
 from lockstep.storage.raft.term_index import TermIndex
@@ -36,8 +36,9 @@ class RecoveredMember(NamedTuple):
     raft: Raft
     applied_index: int
     """The last entry that is applied to the state."""
-    missing_records: list[MissingRecords]
-    """The records that a log without its state file lacks at its beginning; nothing where it has that."""
+    possible_losses: list[MissingRecords]
+    """Records that a salvaged log lacks at its beginning and that may have been deleted; those that were not
+    are in `DataLog.damage`."""
 
 
 async def open_member(
@@ -66,8 +67,11 @@ async def open_member(
         )
         opened.append(log)
         raft, applied_index = recover(log, options, state, int(monotonic() * 1000), random_below)
-        missing = find_missing_records(log, state.control) if log.report.salvaged_state else []
-        return RecoveredMember(log, raft, applied_index, missing)
+        losses = record_missing_records(log, state.control) if log.is_search_due else []
+        _advance_log_starts(log, state)
+        if log.damage.missing:
+            drop_obsolete(log, state.control)
+        return RecoveredMember(log, raft, applied_index, losses)
 
     try:
         return await in_thread(run)
@@ -80,7 +84,8 @@ async def open_member(
 def recover(
     log: DataLog, options: GroupOptions, state: StateMachines, now_ms: int, random_below: Callable[[int], int]
 ) -> tuple[Raft, int]:
-    """Returns the core, and the last entry that is applied to `state`. Raises CorruptLog, NewerFormat."""
+    """Returns the core, and the last entry that is applied to `state`, whose log starts are those of the
+    checkpoint and the frames. Raises CorruptLog, NewerFormat."""
     has_no_promise = log.last_index == 0 and log.hard_state == HardState()
     # With an origin it is no new log: a founder that was stopped before its first vote keeps its identity.
     if options.incarnation and has_no_promise and not log.has_origin:
@@ -104,7 +109,6 @@ def recover(
         if is_only_voter:
             state.apply_committed(frame, {})
             applied_index = frame.index
-    _advance_log_starts(log, state)
     log.forget_sections()
     state.control.just_closed.clear()
     log.forget_closed(state.control.is_closed)

@@ -108,8 +108,8 @@ class LogGroup:
         self._gathered = self._looks = 0
         self._closed_for_good = False
         self._seen_index = 0
-        self.missing_records = member.missing_records
-        """The records that the log lacked at its beginning when it was opened without its state file."""
+        self.possible_losses = member.possible_losses
+        """Records that a salvaged log lacks at its beginning and that may have been deleted."""
         self.recovered_index = log.last_index
         """The last entry that the log had when it was opened."""
         self._replica = Replica(

@@ -4,20 +4,40 @@ A log whose state file is lost does not know its oldest segment any more: where 
 together with their index files, they were freed, or they are missing. A segment is freed once each of its
 partitions begins above it. So what a partition still has by its log start, and no segment has, is missing,
 unless compaction removed it, which only the topic's settings tell. A log start that is in the log and not
-committed yet counts: it is what freed the segment where it was committed before. Does not: know topics.
+committed yet counts: it is what freed the segment where it was committed before. With log.flush=os a power
+loss may take a log start and leave the freeing, so there nothing is certain.
+
+Missing records are recorded in the log's damage table, not confirmed; who knows the topics confirms them or
+drops them. A missing range counts only as long as it is above the log start and the log has no batch there: a
+snapshot that brings the records ends it. Does not: know topics.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Mapping
-from typing import NamedTuple
+import logging
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
 
 from lockstep.protocol.records.record import iter_records
 from lockstep.storage.control_partition import ControlPartition
-from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.format import ENTRY_RAW
-from lockstep.storage.types import CONTROL_PARTITION, LAST_OFFSET, Frame
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.types import (
+    CONTROL_PARTITION,
+    LAST_OFFSET,
+    NO_SEGMENT,
+    DamagedBatch,
+    Frame,
+    StorageError,
+)
+
+if TYPE_CHECKING:
+    from lockstep.storage.log.damage import DamagedRange
+    from lockstep.storage.log.data_log import DataLog
+
+log_of_groups = logging.getLogger(__name__)
 
 
 class MissingRecords(NamedTuple):
@@ -25,8 +45,29 @@ class MissingRecords(NamedTuple):
 
     topic_id: bytes
     partition: int
+    local_id: int
     first_offset: int
     end_offset: int
+
+
+def record_missing_records(log: DataLog, control: ControlPartition) -> list[MissingRecords]:
+    """Records the missing ranges in `log.damage`; with log.flush=os returns them instead.
+
+    It never keeps the log from being opened: a failure is logged, and the next start searches again.
+    """
+    try:
+        found = find_missing_records(log, control)
+        certain = found if log.options.flush else []
+        log.record_missing([(each.local_id, each.first_offset, each.end_offset) for each in certain])
+    except (OSError, StorageError, ValueError) as error:
+        log_of_groups.warning(
+            "log group %d: its state file was damaged, and it could not be found or recorded which records "
+            "its log lacks at its beginning, so the next start tries again: %s",
+            log.group_id,
+            error,
+        )
+        return []
+    return [] if log.options.flush else found
 
 
 def find_missing_records(log: DataLog, control: ControlPartition) -> list[MissingRecords]:
@@ -41,7 +82,7 @@ def find_missing_records(log: DataLog, control: ControlPartition) -> list[Missin
         first = log.first_offset(partition.local_id)
         end = partition.next_offset if first is None else first
         if start < end:
-            found.append(MissingRecords(partition.topic_id, partition.index, start, end))
+            found.append(MissingRecords(partition.topic_id, partition.index, partition.local_id, start, end))
     return found
 
 
@@ -66,3 +107,73 @@ def _commands_of(frame: Frame) -> list[object]:
         if entry.partition == CONTROL_PARTITION and not entry.flags & ENTRY_RAW
         for record in iter_records(payload)
     ]
+
+
+def is_still_missing(log: DataLog, partition: PartitionLog | None, missing: DamagedRange) -> bool:
+    """Returns whether a part of a missing range is neither deleted nor in the log. For any thread."""
+    if partition is None:
+        return False
+    first = log.first_offset(missing.partition)
+    end = missing.end_offset if first is None else min(missing.end_offset, first)
+    return max(missing.first_offset, partition.log_start_offset) < end
+
+
+def is_obsolete(log: DataLog, control: ControlPartition, missing: DamagedRange) -> bool:
+    """Returns whether a missing range is so no more: its partition is closed, or all of it deleted or in the
+    log. A partition that a restart has not opened yet is not closed."""
+    partition = control.partitions.get(missing.partition)
+    if partition is None:
+        return missing.partition < control.next_local_id
+    return not is_still_missing(log, partition, missing)
+
+
+def drop_obsolete(log: DataLog, control: ControlPartition) -> None:
+    """Drops missing ranges that are so no more, at a start. A failed write leaves them to the next one."""
+    obsolete = [
+        each for ranges in log.damage.missing.values() for each in ranges if is_obsolete(log, control, each)
+    ]
+    if obsolete:
+        with contextlib.suppress(OSError):
+            log.damage.settle_missing([], obsolete)
+
+
+def offset_after_missing(log: DataLog, partition: PartitionLog, offset: int) -> int:
+    """Returns the offset with which a read continues: behind missing ranges that were given up.
+
+    For any thread. Raises DamagedBatch if the offset is in one that was not.
+    """
+    first = log.first_offset(partition.local_id)
+    for each in log.damage.missing.get(partition.local_id, ()):
+        if not each.first_offset <= offset < each.end_offset or offset < partition.log_start_offset:
+            continue
+        if first is not None and first <= offset:
+            break  # a snapshot has brought the records
+        if not each.given_up:
+            raise _missing_error(each)
+        offset = each.end_offset
+    return offset
+
+
+def require_none_missing(log: DataLog, partitions: Iterable[PartitionLog], lsn: int) -> None:
+    """Raises DamagedBatch if records of these partitions from an LSN on are missing and not given up. For any
+    thread."""
+    if lsn < log.oldest_lsn:
+        for partition in partitions:
+            for each in log.damage.missing.get(partition.local_id, ()):
+                if not each.given_up and is_still_missing(log, partition, each):
+                    raise _missing_error(each)
+
+
+def _missing_error(missing: DamagedRange) -> DamagedBatch:
+    first, end = missing.first_offset, missing.end_offset
+    problem = f"offsets {first} to {end - 1} are missing: {missing.problem}"
+    return DamagedBatch(NO_SEGMENT, missing.serial, missing.partition, first, end, problem)
+
+
+def must_not_spread(log: DataLog, control: ControlPartition) -> bool:
+    """Returns whether a snapshot of this log would lack records that nobody has given up. For any thread."""
+    return any(
+        not each.given_up and is_still_missing(log, control.partitions.get(each.partition), each)
+        for ranges in log.damage.missing.values()
+        for each in ranges
+    )

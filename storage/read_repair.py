@@ -15,7 +15,7 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from lockstep.storage.segment_repair import ScrubStopped
-from lockstep.storage.types import StorageError
+from lockstep.storage.types import NO_SEGMENT, StorageError
 
 if TYPE_CHECKING:
     from lockstep.storage.replica import Replica
@@ -45,8 +45,11 @@ class ReadRepair:
     async def repair(self, sequence: int, wait_s: float) -> bool:
         """Repair a segment; True if it verifies within `wait_s`.
 
-        False at once for a group with one member, and for a segment whose last repair failed a moment ago.
+        False at once for a group with one member, for a segment whose last repair failed a moment ago, and
+        for records that are missing together with their segment.
         """
+        if sequence == NO_SEGMENT:
+            return False  # there is no file to repair: a snapshot into an empty directory brings the records
         raft, loop = self._replica.raft, asyncio.get_running_loop()
         if self._replica.stopped or raft.configuration.members == (raft.member_id,):
             return False

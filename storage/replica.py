@@ -111,7 +111,7 @@ class Replica:
         self._send = send
         self.append_sender = AppendSender(log, raft, self._post, loop, threads, self._unavailable)
         self.installer = SnapshotInstaller(
-            log, raft, self._post, self.now_ms, loop, threads, self.trim, self._step
+            log, raft, self._post, self.now_ms, loop, threads, self.trim, self._step, state.control
         )
         self._control = state.control
         self._log_start: Callable[[int], int] = lambda local_id: state.control.log_start(local_id)

@@ -11,7 +11,8 @@ that the leader does not have any more are freed at once, as they would be if th
 records are deleted, which a majority without this member knows, for a snapshot is committed. Newer records in
 the place of some of them are not here yet; the same holds for a snapshot whose leader continues to compact.
 Hence no client may read here until the leader's commit is applied (`DataLog.whole_index`).
-Source: docs/storage_rules.md.
+A member that lacks records which nobody has given up sends no snapshot: its receiver would not know of the
+gap. Source: docs/storage_rules.md.
 """
 
 from __future__ import annotations
@@ -24,9 +25,11 @@ from functools import partial
 from typing import Final
 
 from lockstep.storage.checkpointer import CONFIGURATION_SECTION
+from lockstep.storage.control_partition import ControlPartition
 from lockstep.storage.group_options import node_of
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.file_system import is_full
+from lockstep.storage.missing_records import must_not_spread
 from lockstep.storage.raft.messages import Install, Message
 from lockstep.storage.raft.progress import SendState
 from lockstep.storage.raft.raft import Raft
@@ -47,6 +50,7 @@ class SnapshotInstaller:
 
     __slots__ = (
         "_beginning",
+        "_control",
         "_log",
         "_loop",
         "_no_room_index",
@@ -55,6 +59,7 @@ class SnapshotInstaller:
         "_pause_ms",
         "_paused_until_ms",
         "_raft",
+        "_rejected",
         "_send",
         "_step",
         "_threads",
@@ -72,6 +77,7 @@ class SnapshotInstaller:
         threads: Executor,
         trim: Callable[[], None],
         step: Callable[[Callable[[], None]], None],
+        control: ControlPartition,
     ) -> None:
         self._log = log
         self._raft = raft
@@ -81,6 +87,9 @@ class SnapshotInstaller:
         self._threads = threads
         self._trim = trim
         self._step = step
+        self._control = control
+        self._rejected: set[int] = set()
+        """Members for which a line says that no snapshot is sent; looked up, never iterated."""
         self._outgoing: dict[int, OutgoingSnapshot] = {}
         self._beginning: set[int] = set()
         """Members for which the checkpoint is being read; looked up, never iterated."""
@@ -137,6 +146,17 @@ class SnapshotInstaller:
         error = None if done.cancelled() else done.exception()
         if error is not None:
             log_of_installs.warning("log group %d: no checkpoint to send: %s", self._log.group_id, error)
+            return
+        if must_not_spread(self._log, self._control):
+            if peer in self._rejected:
+                return
+            self._rejected.add(peer)
+            log_of_installs.warning(
+                "log group %d: no snapshot is sent to member %d: records are missing here that nobody has "
+                "given up, and `lockstep cluster status` names them",
+                self._log.group_id,
+                peer,
+            )
             return
         checkpoint = None if done.cancelled() else done.result()
         if checkpoint is not None and self._raft.leader_state is not None:

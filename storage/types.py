@@ -23,6 +23,8 @@ NOTES_PARTITION = (1 << 32) - 1
 
 NO_PARTITION = -1
 """For damage that is in frames and in no batch."""
+NO_SEGMENT = 0
+"""For missing records: the sequence of no segment."""
 
 
 class FrameKind(IntEnum):

@@ -51,5 +51,9 @@ def _follows(group: LogGroup) -> bool:
 
 
 def is_whole(group: LogGroup) -> bool:
-    """True if this node has replaced all records that it lost or truncated."""
-    return group.is_leader or group.applied_index >= group.log.whole_index
+    """True if this node has replaced all records that it lost or truncated, or knows which of them it lacks.
+
+    Until it knows that, its readers of a compacted topic would get an error for records that are none.
+    """
+    log = group.log
+    return group.is_leader or (group.applied_index >= log.whole_index and not log.damage.has_unconfirmed)

@@ -1,9 +1,9 @@
 """The damaged offset ranges of this node by topic and partition, for status, health, metrics and the log.
 
 Owns: which damaged ranges are reported, giving them up on an operator's request, and log lines for healed
-ones. Ranges below a partition's log start and those of deleted topics are not reported. Does not: find damage
-(`storage/log/batch_reader.py`, `scrub.py`) or send requests to other nodes
-(`broker/controller/damage_reports.py`).
+ones. Missing records are damaged ranges without a log file. Ranges below a partition's log start and those of
+deleted topics are not reported. Does not: find damage (`storage/log/batch_reader.py`, `scrub.py`,
+`storage/missing_records.py`) or send requests to other nodes (`broker/controller/damage_reports.py`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, Any, Final
 
-from lockstep.storage.types import NO_PARTITION
+from lockstep.storage.missing_records import is_still_missing
+from lockstep.storage.types import NO_PARTITION, NO_SEGMENT
 
 if TYPE_CHECKING:
     from lockstep.broker.metadata.metadata_cache import MetadataCache
@@ -43,12 +44,19 @@ def node_damage(cluster: MetadataCache) -> list[Document]:
 
 def damage_text(damage: Document) -> str:
     """One range as a line of the log, of `/health` or of the status."""
-    return _text(damage, "damaged and given up" if damage["given_up"] else "damaged")
+    state = "missing" if damage["segment"] == NO_SEGMENT else "damaged"
+    return _text(damage, f"{state} and given up" if damage["given_up"] else state)
+
+
+def where_damaged(damage: Document) -> str:
+    """The log group of a range, and its log file where it has one."""
+    group = f"log group {damage['group']}"
+    return group if damage["segment"] == NO_SEGMENT else f"{group}, log file {damage['segment']}"
 
 
 def _text(damage: Document, state: str) -> str:
     first, last = damage["first_offset"], damage["last_offset"]
-    where = f"log group {damage['group']}, log file {damage['segment']}"
+    where = where_damaged(damage)
     if damage["topic"] is None:
         return f"log entries {first} to {last} are {state} ({where})"
     offsets = f"offset {first} is" if first == last else f"offsets {first} to {last} are"
@@ -69,10 +77,13 @@ class HealedDamageLog:
             self._known += group_damage(self._cluster, group_id, group)
         for each in before:
             if not any(_overlap(each, other) for other in self._known):
-                log.warning("%s: %s", _text(each, "no longer damaged"), self._reason(each))
+                state = "no longer missing" if each["segment"] == NO_SEGMENT else "no longer damaged"
+                log.warning("%s: %s", _text(each, state), self._reason(each))
 
     def _reason(self, damage: Document) -> str:
         group, sequence = self._cluster.groups.get(damage["group"]), damage["segment"]
+        if sequence == NO_SEGMENT:
+            return "they are deleted, or a snapshot has brought them"
         if group is None or all(sequence != each.sequence for each in group.log.segments()):
             return "the log file was deleted"
         return "the records are deleted" if group.log.damage.is_damaged(sequence) else "the log file verifies"
@@ -116,6 +127,8 @@ def _document(
         return document
     partition = group.partitions.get(damage.partition)
     if partition is None or damage.end_offset <= partition.log_start_offset:
+        return None
+    if damage.sequence == NO_SEGMENT and not is_still_missing(group.log, partition, damage):
         return None
     topic = cluster.topic_by_id(partition.topic_id)
     if topic is None:

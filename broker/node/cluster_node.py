@@ -34,6 +34,7 @@ from lockstep.broker.metadata.metadata_image import (
 from lockstep.broker.node.data_directory import DataDirectory
 from lockstep.broker.node.first_start import ClusterPart, explain, part_of
 from lockstep.broker.node.local_groups import LocalGroups
+from lockstep.broker.node.missing_records import MissingRecordsReview
 from lockstep.broker.peers.controller_quorum import ControllerQuorum, founding_placement
 from lockstep.broker.peers.in_sync_replicas import InSyncReplicas
 from lockstep.broker.peers.node_registry import BUILD, NodeRegistry
@@ -108,6 +109,7 @@ class ClusterNode:
         """The nodes that were recorded at the last look."""
         self._in_sync_replicas = InSyncReplicas()
         self._placement = founding_placement(settings)
+        self._missing_records = MissingRecordsReview(cluster)
         self._groups_compared = False
         """Whether lockstep.data.groups was held against what is recorded."""
         self.removed = asyncio.Event()
@@ -322,6 +324,7 @@ class ClusterNode:
 
     async def _follow(self) -> None:
         image = self._cluster.image
+        self._missing_records.update()
         if image.cluster_id not in (None, self._directory.cluster_id):
             await in_thread(partial(self._directory.record_cluster, image.cluster_id))
         for node in image.nodes.values():

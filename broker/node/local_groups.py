@@ -30,7 +30,7 @@ from lockstep.broker.metadata.metadata_cache import (
     TRANSACTION_STATE_TOPIC_ID,
     MetadataCache,
 )
-from lockstep.broker.metadata.metadata_image import METADATA_SECTION, MetadataImage
+from lockstep.broker.metadata.metadata_image import METADATA_SECTION
 from lockstep.broker.node.data_directory import DataDirectory
 from lockstep.broker.produce.appender import Appender
 from lockstep.broker.produce.producer_state import ProducerState
@@ -40,13 +40,12 @@ from lockstep.broker.transactions.transaction_state import SECTION as TRANSACTIO
 from lockstep.broker.transactions.transaction_state import TransactionsState
 from lockstep.storage.append_codec import Send, no_peers
 from lockstep.storage.group_options import fresh_incarnation, member_of
-from lockstep.storage.log.missing_segment import REMEDY
 from lockstep.storage.log.options import LogOptions
 from lockstep.storage.log_group import GroupOptions, LogGroup
 from lockstep.storage.partition import PartitionLog
 from lockstep.storage.raft.settings import RaftSettings
 from lockstep.storage.threads import in_thread
-from lockstep.storage.types import StorageError
+from lockstep.storage.types import NO_SEGMENT, StorageError
 
 log = logging.getLogger("lockstep")
 
@@ -65,9 +64,6 @@ COMMIT_PUSH_MS: Final = 3
 follower."""
 UNDO_TIMEOUT_SECONDS: Final = 5.0
 """A group that is closed because the disk is full may wait for room."""
-INTERNAL_TOPIC_IDS: Final = (METADATA_TOPIC_ID, CONSUMER_OFFSETS_TOPIC_ID, TRANSACTION_STATE_TOPIC_ID)
-MAX_LOGGED_PARTITIONS: Final = 20
-"""Partitions with missing records that one log line names."""
 CLEAN_ENDS: Final = ("no marker", "a marker of", "the segment is full")
 """Reasons to end a recovery's scan at which there is no further write. Any other reason is a torn write."""
 
@@ -152,7 +148,6 @@ class LocalGroups:
             _log_recovery(group)
         else:
             _log_salvage(group)
-            _log_missing_records(group, self._image, self._settings)
         _log_earlier_damage(group)
         if not is_metadata:
             control = group.control
@@ -274,7 +269,15 @@ def _log_recovery(group: LogGroup) -> None:
 
 def _log_earlier_damage(group: LogGroup) -> None:
     """Log damage that was known before this start; the scrub soon reads the files and names offsets."""
-    ranges = group.log.damage.known()
+    known = group.log.damage.known()
+    ranges = [each for each in known if each.sequence != NO_SEGMENT]
+    if len(known) > len(ranges):
+        log.warning(
+            "log group %d: %d ranges of offsets are known to be missing since an earlier start; `lockstep "
+            "cluster status` names them",
+            group.group_id,
+            len(known) - len(ranges),
+        )
     if ranges:
         files = ", ".join(map(str, sorted({each.sequence for each in ranges})))
         log.warning(
@@ -284,40 +287,6 @@ def _log_earlier_damage(group: LogGroup) -> None:
             len(ranges),
             files,
         )
-
-
-def _log_missing_records(group: LogGroup, image: MetadataImage, settings: Settings) -> None:
-    """Log which records are missing where the oldest segments are gone with their index files."""
-    certain: list[str] = []
-    possible: list[str] = []
-    for each in group.missing_records:
-        if each.topic_id in INTERNAL_TOPIC_IDS:
-            continue  # their state is in the checkpoint
-        topic = image.topics.get(each.topic_id)
-        name = topic.name if topic is not None else f"topic {each.topic_id.hex()}"
-        text = f"{name}-{each.partition}: offsets {each.first_offset} to {each.end_offset - 1}"
-        default = ",".join(settings.log_cleanup_policy)
-        is_compacted = topic is None or "compact" in topic.overrides.get("cleanup.policy", default)
-        (possible if is_compacted else certain).append(text)
-    if not certain and not possible:
-        return
-    segments = group.log.segments()
-    where = f"frame {segments[0].first_index} in segment {segments[0].sequence}" if segments else "its end"
-    maybe = f"; and these, unless compaction removed them: {_join_first(possible)}" if possible else ""
-    log.error(
-        "log group %d: its state file is damaged, and its log begins with %s: earlier segments are missing "
-        "with records that were not deleted: %s%s; %s",
-        group.group_id,
-        where,
-        _join_first(certain) or "none for certain",
-        maybe,
-        REMEDY,
-    )
-
-
-def _join_first(texts: Sequence[str]) -> str:
-    more = len(texts) - MAX_LOGGED_PARTITIONS
-    return ", ".join(texts[:MAX_LOGGED_PARTITIONS]) + (f" and {more} more partitions" if more > 0 else "")
 
 
 def _log_salvage(group: LogGroup) -> None:

@@ -223,6 +223,8 @@ def _damage(each: dict[str, Any]) -> str:
         return f"{text}; consumers pass over them"
     if each["topic"] is None:
         return text
+    if each["segment"] == 0:
+        text += "; the node gets them back with an empty directory"
     return f"{text}; `lockstep log skip-damage {each['topic']}-{each['partition']}` gives them up"
 
 

@@ -89,6 +89,7 @@ def add_to(families: Families) -> None:
 def _skip_damage(options: argparse.Namespace) -> int:
     import asyncio
 
+    from lockstep.broker.maintenance.damage import where_damaged
     from lockstep.kafka_client.cluster import skip_damage
 
     topic, _, number = options.partition.rpartition("-")
@@ -107,7 +108,7 @@ def _skip_damage(options: argparse.Namespace) -> int:
     for each in given_up:
         print(
             f"{options.partition}: offsets {each['first_offset']} to {each['last_offset']} are skipped "
-            f"(node {each['node']}, log group {each['group']}, log file {each['segment']})"
+            f"(node {each['node']}, {where_damaged(each)})"
         )
     if not given_up:
         print(f"{options.partition}: no damaged records are known that are not skipped already")

@@ -30,8 +30,9 @@ from lockstep.player_host.group_entries import GroupChunk, split_into_entries
 from lockstep.player_host.in_process_source import LEASE_LOOK_SECONDS, UNREADABLE_SECONDS, NotLeading
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.lsn_reader import LsnFrames, LsnReader
+from lockstep.storage.missing_records import require_none_missing
 from lockstep.storage.partition import PartitionLog
-from lockstep.storage.types import StorageError
+from lockstep.storage.types import DamagedBatch, StorageError
 
 log = logging.getLogger("lockstep.player")
 
@@ -136,6 +137,11 @@ class GroupSource:
         self._check()
         if found.over_gap:
             await self._look_for_loss(first_position)
+            try:
+                require_none_missing(self._group.log, logs.values(), first_position)
+            except DamagedBatch as error:
+                await self._unreadable(f"LSN {first_position}", error)
+                return LogChunk((), first_position - 1)
         read_through = max(first_position, found.first_lsn) - 1
         made = split_into_entries(found.frames, first_position, logs, max_bytes, read_through)
         if made.is_deleted and made.through_lsn < first_position:

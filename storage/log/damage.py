@@ -6,8 +6,13 @@ restarts; if that file cannot be read or written, the next read or scrub finds t
 an entry is dropped with its segment, when that is repaired, freed, truncated or cleaned. Ranges that touch
 are merged, those given up only with one another. Beyond `MAX_RANGES` of a partition in a segment that are not
 given up, a new one is merged with the nearest of them, even over sound batches; these are still read. Only an
-operator gives a range up, and no later damage takes that back. Does not: look for damage (`batch_reader`,
-`segment_compaction`) or repair it (`storage/segment_repair.py`). Thread-safe.
+operator gives a range up, and no later damage takes that back.
+
+Missing ranges are kept beside them, under NO_SEGMENT: records that the log lacks together with their segment
+(`storage/missing_records.py`). Nothing here finds them again; they count as long as the log has no batch
+there. Until a missing range is confirmed it is not `known`, but a read of it fails: the confirmation needs
+the topic. Does not: look for damage (`batch_reader`, `segment_compaction`) or repair it
+(`storage/segment_repair.py`). Thread-safe.
 """
 
 from __future__ import annotations
@@ -15,13 +20,13 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
 from lockstep.storage.log.file_system import FileSystem, read_whole, write_all
 from lockstep.storage.log.segments import Segment, SegmentTable
-from lockstep.storage.types import NO_PARTITION, DamagedBatch
+from lockstep.storage.types import NO_PARTITION, NO_SEGMENT, DamagedBatch
 
 DAMAGE_NAME: Final = "damage"
 MAX_RANGES: Final = 100
@@ -32,7 +37,16 @@ readable."""
 class DamagedRange:
     """The offset range of one damaged batch, or of several adjacent ones. Immutable."""
 
-    __slots__ = ("end_offset", "first_offset", "given_up", "partition", "problem", "sequence", "serial")
+    __slots__ = (
+        "end_offset",
+        "first_offset",
+        "given_up",
+        "is_confirmed",
+        "partition",
+        "problem",
+        "sequence",
+        "serial",
+    )
 
     def __init__(
         self,
@@ -43,6 +57,7 @@ class DamagedRange:
         end_offset: int,
         problem: str,
         given_up: bool,
+        is_confirmed: bool = True,
     ) -> None:
         self.serial = serial
         """`Segment.serial` of the segment: another number once that segment has been rewritten."""
@@ -54,6 +69,8 @@ class DamagedRange:
         self.end_offset = end_offset
         self.problem = problem
         self.given_up = given_up
+        self.is_confirmed = is_confirmed
+        """False of a missing range that may have been removed by compaction, until the topic is known."""
 
     def __repr__(self) -> str:
         return f"DamagedRange({self.sequence}, {self.partition}, {self.first_offset}..{self.end_offset - 1})"
@@ -75,36 +92,54 @@ class DamageTable:
         self._on_new_range = on_new_range
         self._lock = threading.Lock()
         self._entries: list[DamagedRange] = []
+        self.missing: Mapping[int, list[DamagedRange]] = {}
+        """The missing ranges by local id, in the order of offsets; replaced, never changed."""
+        self.has_unconfirmed = False
+        """Whether compaction may have removed a missing range, by all that is known yet."""
 
     def load(self) -> bool:
-        """Read the file, after the segment table is filled; True if it names a range of a present segment."""
+        """Read the file, after the segment table is filled; True if it names a range of a present segment, as
+        missing ranges are not."""
         with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
             data = read_whole(self._fs, self._directory / DAMAGE_NAME)
             for each in json.loads(data)["damage"] if data is not None else ():
-                segment = self._table.get(int(each["segment"]))
-                if segment is not None:
+                sequence = int(each["segment"])
+                segment = self._table.get(sequence)
+                if segment is not None or sequence == NO_SEGMENT:
                     self._entries.append(
                         DamagedRange(
-                            segment.serial,
-                            segment.sequence,
+                            0 if segment is None else segment.serial,
+                            sequence,
                             int(each["partition"]),
                             int(each["first_offset"]),
                             int(each["end_offset"]),
                             str(each["problem"]),
                             bool(each["given_up"]),
+                            not each.get("unconfirmed", False),
                         )
                     )
-        return bool(self._entries)
+        self._replace(self._entries)
+        return any(each.sequence != NO_SEGMENT for each in self._entries)
+
+    def _replace(self, entries: list[DamagedRange]) -> None:
+        missing: dict[int, list[DamagedRange]] = {}
+        for each in sorted(entries, key=lambda e: e.first_offset):
+            if each.sequence == NO_SEGMENT:
+                missing.setdefault(each.partition, []).append(each)
+        self._entries, self.missing = entries, missing
+        self.has_unconfirmed = not all(each.is_confirmed for each in entries)
 
     def known(self) -> list[DamagedRange]:
-        """All known ranges, in the order of segment, partition and offset."""
-        return self._current(self._entries) if self._entries else []
+        """All known ranges, in the order of segment, partition and offset; missing ones first."""
+        return [e for e in self._current(self._entries) if e.is_confirmed] if self._entries else []
 
     def _current(self, entries: list[DamagedRange]) -> list[DamagedRange]:
         left = [each for each in entries if self._serial_of(each.sequence) == each.serial]
         return sorted(left, key=lambda each: (each.sequence, each.partition, each.first_offset))
 
     def _serial_of(self, sequence: int) -> int:
+        if sequence == NO_SEGMENT:
+            return 0
         segment = self._table.get(sequence)
         return -1 if segment is None else segment.serial
 
@@ -160,6 +195,46 @@ class DamageTable:
                 if len(left) != len(self._entries):
                     self._save(left)
 
+    def note_missing(self, ranges: Iterable[tuple[int, int, int]], problem: str) -> None:
+        """Adds missing ranges that are not confirmed: (local id, first offset, end offset). What is known
+        already stays as it is.
+
+        Raises OSError if the file cannot be written; they are known until a restart all the same.
+        """
+        with self._lock:
+            entries = self._current(self._entries)
+            for partition, first, end in ranges:
+                known = self.missing.get(partition, ())
+                first = max([first, *(each.end_offset for each in known)])
+                if first < end:
+                    entries.append(DamagedRange(0, NO_SEGMENT, partition, first, end, problem, False, False))
+            self._replace(entries)
+            self._write()
+
+    def list_unconfirmed(self) -> list[DamagedRange]:
+        """The missing ranges that may have been removed by compaction."""
+        return [each for ranges in self.missing.values() for each in ranges if not each.is_confirmed]
+
+    def settle_missing(self, confirmed: Collection[DamagedRange], dropped: Collection[DamagedRange]) -> None:
+        """Confirms missing ranges, and forgets others. Raises OSError if the file cannot be written; then
+        nothing has changed."""
+        with self._lock:
+            before, gone = self._entries, {*confirmed, *dropped}
+            kept = [each for each in self._current(before) if each not in gone]
+            kept += [
+                DamagedRange(0, NO_SEGMENT, e.partition, e.first_offset, e.end_offset, e.problem, e.given_up)
+                for e in confirmed
+            ]
+            self._replace_durably(kept, before)
+
+    def _replace_durably(self, entries: list[DamagedRange], before: list[DamagedRange]) -> None:
+        self._replace(entries)
+        try:
+            self._write()
+        except OSError:
+            self._replace(before)
+            raise
+
     def skip_damage(self, partition: int) -> list[DamagedRange]:
         """Makes readers skip all known damaged ranges of a partition; returns those newly given up.
 
@@ -168,12 +243,7 @@ class DamageTable:
         with self._lock:
             before, entries = self._entries, self._current(self._entries)
             given = [each for each in entries if each.partition == partition and not each.given_up]
-            self._entries = self._given_up(entries, given)
-            try:
-                self._write()
-            except OSError:
-                self._entries = before
-                raise
+            self._replace_durably(self._given_up(entries, given), before)
             return given
 
     def _given_up(self, entries: list[DamagedRange], given: list[DamagedRange]) -> list[DamagedRange]:
@@ -189,7 +259,7 @@ class DamageTable:
         return kept
 
     def _save(self, entries: list[DamagedRange]) -> None:
-        self._entries = entries
+        self._replace(entries)
         with contextlib.suppress(OSError):  # after a restart the next read finds the damage again
             self._write()
 
@@ -207,6 +277,7 @@ class DamageTable:
                 "end_offset": each.end_offset,
                 "problem": each.problem,
                 "given_up": each.given_up,
+                **({} if each.is_confirmed else {"unconfirmed": True}),
             }
             for each in self._current(self._entries)
         ]

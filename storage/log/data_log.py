@@ -24,7 +24,7 @@ Rules: `docs/disk_format.md`.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from lockstep.storage.log.background_maintenance import BackgroundMaintenance
@@ -35,6 +35,7 @@ from lockstep.storage.log.lsn_lookup import LsnLookup
 from lockstep.storage.log.options import LogOptions
 from lockstep.storage.log.origin_file import read_origin, write_origin
 from lockstep.storage.log.recovery import Recovered, Recovery, RecoveryReport
+from lockstep.storage.log.salvage import end_search, is_search_due
 from lockstep.storage.log.sealed_segment import SealedSegment
 from lockstep.storage.log.segment_maintenance import MaintainedLog
 from lockstep.storage.log.segment_pool import Pace, SegmentPool
@@ -285,12 +286,34 @@ class DataLog(MaintainedLog):
         finally:
             self._table.release(held)
 
+    @property
+    def is_search_due(self) -> bool:
+        """Returns whether the log was salvaged, now or before, and what it lacks is not recorded yet."""
+        return self.report.salvaged_state or is_search_due(self._fs, self.directory)
+
+    def record_missing(self, ranges: Iterable[tuple[int, int, int]]) -> None:
+        """Ends the search: the missing ranges, (local id, first offset, end offset), go to `damage`. Raises
+        OSError; then the next start searches again."""
+        self.damage.note_missing(ranges, "the segments that held these records are missing")
+        if is_search_due(self._fs, self.directory):
+            end_search(self._fs, self.directory)
+
     # -- frames by index --------------------------------------------------------------------------------
 
     @property
     def oldest_index(self) -> int:
         """The first frame that is still on the disk; some between it and `first_kept_index` may not be."""
         return next(iter(self._table)).first_index
+
+    @property
+    def oldest_lsn(self) -> int:
+        """The LSN with which `oldest_index` begins. For any thread."""
+        return next(iter(self._table)).first_lsn
+
+    @property
+    def oldest_segment(self) -> int:
+        """The sequence of the segment that begins with `oldest_index`."""
+        return next(iter(self._table)).sequence
 
     @property
     def unbroken_index(self) -> int:

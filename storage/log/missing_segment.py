@@ -20,9 +20,8 @@ from lockstep.storage.log.segment_files import (
     sequences_of,
 )
 
-REMEDY: Final = (
-    "put it back from a copy, or start a node of a cluster with the same number and an empty directory"
-)
+EMPTY_DIRECTORY: Final = "start a node of a cluster with the same number and an empty directory"
+REMEDY: Final = f"put it back from a copy, or {EMPTY_DIRECTORY}"
 
 
 def joined_file_of(names: Iterable[str], sequence: int) -> JoinedFile | None:

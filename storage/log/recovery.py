@@ -39,7 +39,7 @@ from lockstep.storage.log.format import (
 )
 from lockstep.storage.log.missing_segment import describe_missing
 from lockstep.storage.log.origin_file import ORIGIN_NAME
-from lockstep.storage.log.salvage import salvaged_state
+from lockstep.storage.log.salvage import begin_search, salvaged_state
 from lockstep.storage.log.segment_files import SEGMENT_SUFFIX, SegmentFiles, joined_of, sequences_of
 from lockstep.storage.log.segment_pool import ReadyFile
 from lockstep.storage.log.segment_scan import LogTail, SegmentScan, highest_promise
@@ -180,6 +180,7 @@ class Recovery:
             if self._salvage_incarnation is None:
                 raise
             found = salvaged_state(self._fs, self._directory, self._group_id, names)
+            begin_search(self._fs, self._directory)
             self._salvaged_state = True
             found.hard.incarnation = self._salvage_incarnation
             return StateFile.in_place_of_lost(self._fs, self._directory, self._group_id, found)

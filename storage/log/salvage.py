@@ -4,13 +4,19 @@ Lost with them are the vote, the list of truncations and that of freed segments.
 taken from the segments: every generation counts, and truncated frames may return. That is safe only for a
 member that never voted: `Recovery` gives it a new incarnation. Returned frames are entries of some leader, so
 Raft keeps or truncates them as any follower's.
+
+Before the new state is saved, an empty file `salvaged` records that the log may lack records at its
+beginning. It is removed once these are recorded (`storage/missing_records.py`): no start between can lose
+sight of them.
 """
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Final
 
 from lockstep.storage.log.checkpoint_file import load_checkpoints
 from lockstep.storage.log.file_system import FileSystem, is_lost
@@ -36,6 +42,7 @@ from lockstep.storage.log.startup_cleanup import is_invalidated
 from lockstep.storage.log.state_file import LogState
 from lockstep.storage.types import CorruptLog, HardState
 
+SALVAGED_NAME: Final = "salvaged"
 _NOWHERE = position((1 << 32) - 1, 0)
 """The beginning of a generation above every position: everything below it counts."""
 
@@ -62,6 +69,25 @@ def salvaged_state(fs: FileSystem, directory: Path, group_id: int, names: list[s
     while oldest in freed:
         oldest += 1
     return LogState(HardState(), max(found.values()), _NOWHERE, oldest, joins=joins)
+
+
+def begin_search(fs: FileSystem, directory: Path) -> None:
+    """Records that missing records are to be searched for. A disk without room for that does not keep the log
+    from being opened."""
+    with contextlib.suppress(OSError):
+        fs.close(fs.open(directory / SALVAGED_NAME, create=True))
+        fs.fsync_dir(directory)
+
+
+def is_search_due(fs: FileSystem, directory: Path) -> bool:
+    """Returns whether a search was begun and not ended."""
+    return SALVAGED_NAME in fs.list_dir(directory)
+
+
+def end_search(fs: FileSystem, directory: Path) -> None:
+    """Records that the missing records are recorded. Raises OSError."""
+    fs.unlink(directory / SALVAGED_NAME)
+    fs.fsync_dir(directory)
 
 
 def _list_indexed_sequences(names: list[str]) -> set[int]:

@@ -345,7 +345,7 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 async def open_group(node: Node) -> LogGroup:
     """The real group, on the node's disk, network, clocks and random numbers."""
-    return await LogGroup.open(
+    group = await LogGroup.open(
         DIRECTORY,
         joining.group_options(node),
         clock_ms=node.clock_ms,
@@ -357,3 +357,7 @@ async def open_group(node: Node) -> LogGroup:
         random_below=node.draw,
         fs=node.disk,
     )
+    if unconfirmed := group.log.damage.list_unconfirmed():
+        # As broker/node/missing_records.py: nothing is lost here but what compaction removed.
+        group.log.damage.settle_missing([], unconfirmed)
+    return group

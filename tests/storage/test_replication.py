@@ -218,6 +218,7 @@ async def test_a_shipped_log_is_whole_once_all_is_there_that_its_leader_had(tmp_
     cluster.lost = lambda sender, to, message: False
     await cluster.start(3)
     append(leader, partition, b"x")
+    await leader.committed()
     await cluster.agreed()
     assert cluster.groups[3].applied_index > cluster.groups[3].log.whole_index
     await cluster.stop()

@@ -28,6 +28,7 @@ from lockstep.protocol.records.batch import read_header
 from lockstep.protocol.records.batch_filter import MAX_RECORDS
 from lockstep.protocol.records.compression import DecompressedTooLarge
 from lockstep.protocol.records.record import iter_records
+from lockstep.storage.missing_records import offset_after_missing
 from lockstep.storage.types import Buffer, OffsetOutOfRange, StorageError
 
 LATEST: Final = -1
@@ -172,6 +173,10 @@ async def _search(
         found = await asyncio.to_thread(data_log.max_timestamp_batch, log.local_id, start, end)
     else:
         found = await asyncio.to_thread(data_log.timestamp_lookup, log.local_id, timestamp, start, end)
+    if data_log.damage.missing and (
+        found is None or found.base_offset == data_log.first_offset(log.local_id)
+    ):
+        offset_after_missing(data_log, log, start)  # the result may be among what is missing
     if found is None or found.base_offset >= readable:
         return None
     offset = max(found.base_offset, start)

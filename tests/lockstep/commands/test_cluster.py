@@ -139,6 +139,19 @@ def test_a_node_whose_writes_fail_is_named(
     assert out.endswith("\nthe log of node 2 cannot be written; the node's own log has the error\n")
 
 
+def test_missing_records_are_named_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    place = {"node": 2, "group": 1, "segment": 0, "topic": "t", "partition": 0}
+    missing = {**place, "first_offset": 0, "last_offset": 5, "problem": "gone", "given_up": False}
+    answers(monkeypatch, {**STATUS, "healthy": False, "damage": [missing]})
+    assert main(["cluster", "status"]) == 1
+    assert (
+        "node 2: t-0: offsets 0 to 5 are missing (log group 1); the node gets them back with an empty "
+        "directory; `lockstep log skip-damage t-0` gives them up\n"
+    ) in capsys.readouterr().out
+
+
 def test_a_node_that_does_not_say_what_is_damaged_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

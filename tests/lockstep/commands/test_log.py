@@ -381,14 +381,18 @@ def test_damaged_records_are_given_up_at_an_operators_word(directory: Path) -> N
 def test_skipping_ends_with_1_where_a_node_with_a_copy_did_not_answer(
     command: Run, monkeypatch: pytest.MonkeyPatch, silent: list[dict[str, object]]
 ) -> None:
-    given_up = [{"node": 1, "group": 1, "segment": 4, "first_offset": 5, "last_offset": 7}]
+    given_up = [
+        {"node": 1, "group": 1, "segment": 4, "first_offset": 5, "last_offset": 7},
+        {"node": 2, "group": 1, "segment": 0, "first_offset": 0, "last_offset": 4},
+    ]
 
     async def ask(client: object, question: dict[str, object]) -> dict[str, object]:
         return {"given_up": given_up, "unanswered": silent}
 
     monkeypatch.setattr("lockstep.kafka_client.cluster._send_command", ask)
     done = command("log", "skip-damage", "orders-0")
-    assert "orders-0: offsets 5 to 7 are skipped (node 1" in done.out
+    assert "orders-0: offsets 5 to 7 are skipped (node 1, log group 1, log file 4)\n" in done.out
+    assert "orders-0: offsets 0 to 4 are skipped (node 2, log group 1)\n" in done.out, "missing records"
     assert done.status == (1 if silent else 0)
     expected = (
         "no response from node 3 (no link to node 3): the copy there may still be damaged; run this again"

@@ -36,6 +36,9 @@ from lockstep.storage.types import (
 class NoDamage:
     """The `DamageTable` of a log in memory, which is never damaged."""
 
+    missing: dict[int, list[DamagedRange]] = {}  # noqa: RUF012
+    has_unconfirmed = False
+
     def known(self) -> list[DamagedRange]:
         """None."""
         return []
@@ -324,6 +327,8 @@ class MemoryLog:
 
     def reading_failed(self, error: BaseException) -> None:
         """Memory does not rot."""
+
+    is_search_due = False
 
     @property
     def has_origin(self) -> bool:

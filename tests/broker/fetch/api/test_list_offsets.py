@@ -38,6 +38,7 @@ from tests.broker.conftest import StartBroker
 from tests.broker.fake_partitions import FakeCluster, header_of
 from tests.broker.waiting import until
 from tests.broker.wire import Client, batch
+from tests.storage.log.memory_log import NoDamage
 from tests.support.cases import each_case
 
 
@@ -270,6 +271,7 @@ class Unsearched(FakeCluster):
         self.group.log = SimpleNamespace(
             timestamp_lookup=lambda *_: self.searches.append("time"),
             max_timestamp_batch=lambda *_: self.searches.append("largest"),
+            damage=NoDamage(),
         )
 
 
