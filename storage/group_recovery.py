@@ -130,11 +130,14 @@ def _advance_log_starts(log: DataLog, state: StateMachines) -> None:
     """Advances the log starts to the first offsets that are left on the disk.
 
     With log.flush=os a power loss may lose a log start, but not the freeing that followed it. Otherwise the
-    batches below the first offset were cleaned, and the log start stays where it is.
+    batches below the first offset were cleaned, and the log start stays where it is. So it does where records
+    are known to be missing, since a start with flushes.
     """
     if log.options.flush:
         return
     for partition in state.control.partitions.values():
+        if partition.local_id in log.damage.missing:
+            continue
         first_offset = log.first_offset(partition.local_id)
         there = partition.next_offset if first_offset is None else first_offset
         partition.log_start_offset = max(partition.log_start_offset, there)

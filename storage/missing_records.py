@@ -7,6 +7,8 @@ unless compaction removed it, which only the topic's settings tell. A log start 
 committed yet counts: it is what freed the segment where it was committed before. With log.flush=os a power
 loss may take a log start and leave the freeing, so there nothing is certain.
 
+The same is asked again where the damage file, which recorded the answer, cannot be read.
+
 Missing records are recorded in the log's damage table, not confirmed; who knows the topics confirms them or
 drops them. A missing range counts only as long as it is above the log start and the log has no batch there: a
 snapshot that brings the records ends it. Does not: know topics.
@@ -17,7 +19,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from lockstep.protocol.records.record import iter_records
@@ -61,8 +63,8 @@ def record_missing_records(log: DataLog, control: ControlPartition) -> list[Miss
         log.record_missing([(each.local_id, each.first_offset, each.end_offset) for each in certain])
     except (OSError, StorageError, ValueError) as error:
         log_of_groups.warning(
-            "log group %d: its state file was damaged, and it could not be found or recorded which records "
-            "its log lacks at its beginning, so the next start tries again: %s",
+            "log group %d: it could not be found or recorded which records its log lacks at its beginning, "
+            "so the next start tries again: %s",
             log.group_id,
             error,
         )
@@ -159,9 +161,19 @@ def require_none_missing(log: DataLog, partitions: Iterable[PartitionLog], lsn: 
     thread."""
     if lsn < log.oldest_lsn:
         for partition in partitions:
-            for each in log.damage.missing.get(partition.local_id, ()):
-                if not each.given_up and is_still_missing(log, partition, each):
-                    raise _missing_error(each)
+            for each in _current_ranges(log, partition):
+                raise _missing_error(each)
+
+
+def has_missing_records(log: DataLog, partition: PartitionLog) -> bool:
+    """Returns whether records of a partition are missing and not given up. For any thread."""
+    return any(True for _ in _current_ranges(log, partition))
+
+
+def _current_ranges(log: DataLog, partition: PartitionLog) -> Iterator[DamagedRange]:
+    for each in log.damage.missing.get(partition.local_id, ()):
+        if not each.given_up and is_still_missing(log, partition, each):
+            yield each
 
 
 def _missing_error(missing: DamagedRange) -> DamagedBatch:
@@ -172,8 +184,7 @@ def _missing_error(missing: DamagedRange) -> DamagedBatch:
 
 def must_not_spread(log: DataLog, control: ControlPartition) -> bool:
     """Returns whether a snapshot of this log would lack records that nobody has given up. For any thread."""
+    partitions = control.partitions
     return any(
-        not each.given_up and is_still_missing(log, control.partitions.get(each.partition), each)
-        for ranges in log.damage.missing.values()
-        for each in ranges
+        each in partitions and has_missing_records(log, partitions[each]) for each in log.damage.missing
     )

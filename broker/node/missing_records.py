@@ -144,7 +144,8 @@ class MissingRecordsReview:
         if not parts:
             return
         log.error(
-            "log group %d: its state file was damaged, and its log begins with frame %d in segment %d: %s. "
+            "log group %d: its state file or damage file was damaged, and its log begins with frame %d in "
+            "segment %d: %s. "
             "To get missing records from other nodes, %s",
             group.group_id,
             group.log.oldest_index,

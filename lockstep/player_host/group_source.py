@@ -30,7 +30,7 @@ from lockstep.player_host.group_entries import GroupChunk, split_into_entries
 from lockstep.player_host.in_process_source import LEASE_LOOK_SECONDS, UNREADABLE_SECONDS, NotLeading
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.lsn_reader import LsnFrames, LsnReader
-from lockstep.storage.missing_records import require_none_missing
+from lockstep.storage.missing_records import has_missing_records, require_none_missing
 from lockstep.storage.partition import PartitionLog
 from lockstep.storage.types import DamagedBatch, StorageError
 
@@ -228,7 +228,12 @@ class GroupSource:
     async def _first_kept(self) -> int:
         """Returns the LSN from which on no record of a delivered partition is deleted. Raises StorageError,
         OSError."""
-        starts = {number: each.log_start_offset for number, each in self._logs().items()}
+        log = self._group.log
+        starts = {
+            number: each.log_start_offset
+            for number, each in self._logs().items()
+            if not has_missing_records(log, each)  # its LSN is among those of what is missing
+        }
         return await self._reader.first_kept(starts)
 
     async def _look_for_loss(self, position: int) -> None:

@@ -9,10 +9,10 @@ given up, a new one is merged with the nearest of them, even over sound batches;
 operator gives a range up, and no later damage takes that back.
 
 Missing ranges are kept beside them, under NO_SEGMENT: records that the log lacks together with their segment
-(`storage/missing_records.py`). Nothing here finds them again; they count as long as the log has no batch
-there. Until a missing range is confirmed it is not `known`, but a read of it fails: the confirmation needs
-the topic. Does not: look for damage (`batch_reader`, `segment_compaction`) or repair it
-(`storage/segment_repair.py`). Thread-safe.
+(`storage/missing_records.py`). No read finds them again: a file that cannot be read calls for a new search of
+the log. They count as long as the log has no batch there. Until a missing range is confirmed it is not
+`known`, but a read of it fails: the confirmation needs the topic. Does not: look for damage (`batch_reader`,
+`segment_compaction`) or repair it (`storage/segment_repair.py`). Thread-safe.
 """
 
 from __future__ import annotations
@@ -94,13 +94,15 @@ class DamageTable:
         self._entries: list[DamagedRange] = []
         self.missing: Mapping[int, list[DamagedRange]] = {}
         """The missing ranges by local id, in the order of offsets; replaced, never changed."""
+        self.is_unreadable = False
+        """Whether the file was there and could not be read: missing ranges may have been in it."""
         self.has_unconfirmed = False
         """Whether compaction may have removed a missing range, by all that is known yet."""
 
     def load(self) -> bool:
         """Read the file, after the segment table is filled; True if it names a range of a present segment, as
         missing ranges are not."""
-        with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
+        try:
             data = read_whole(self._fs, self._directory / DAMAGE_NAME)
             for each in json.loads(data)["damage"] if data is not None else ():
                 sequence = int(each["segment"])
@@ -118,6 +120,8 @@ class DamageTable:
                             not each.get("unconfirmed", False),
                         )
                     )
+        except (OSError, ValueError, LookupError, TypeError):
+            self.is_unreadable = True
         self._replace(self._entries)
         return any(each.sequence != NO_SEGMENT for each in self._entries)
 

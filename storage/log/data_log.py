@@ -288,8 +288,11 @@ class DataLog(MaintainedLog):
 
     @property
     def is_search_due(self) -> bool:
-        """Returns whether the log was salvaged, now or before, and what it lacks is not recorded yet."""
-        return self.report.salvaged_state or is_search_due(self._fs, self.directory)
+        """Returns whether the log was salvaged, now or before, and what it lacks is not recorded, or not
+        any more."""
+        return (
+            self.report.salvaged_state or self.damage.is_unreadable or is_search_due(self._fs, self.directory)
+        )
 
     def record_missing(self, ranges: Iterable[tuple[int, int, int]]) -> None:
         """Ends the search: the missing ranges, (local id, first offset, end offset), go to `damage`. Raises

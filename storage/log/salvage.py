@@ -12,7 +12,6 @@ sight of them.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -72,11 +71,10 @@ def salvaged_state(fs: FileSystem, directory: Path, group_id: int, names: list[s
 
 
 def begin_search(fs: FileSystem, directory: Path) -> None:
-    """Records that missing records are to be searched for. A disk without room for that does not keep the log
-    from being opened."""
-    with contextlib.suppress(OSError):
-        fs.close(fs.open(directory / SALVAGED_NAME, create=True))
-        fs.fsync_dir(directory)
+    """Records that missing records are to be searched for. Raises OSError: without that a later start could
+    lose sight of them."""
+    fs.close(fs.open(directory / SALVAGED_NAME, create=True))
+    fs.fsync_dir(directory)
 
 
 def is_search_due(fs: FileSystem, directory: Path) -> bool:

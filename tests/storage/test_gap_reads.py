@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
 from lockstep.storage import gap_reads
+from lockstep.storage.log.damage import DamagedRange
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.partition import PartitionLog
-from lockstep.storage.types import OffsetOutOfRange, ReadResult
+from lockstep.storage.types import NO_SEGMENT, DamagedBatch, OffsetOutOfRange, ReadResult
 from tests.support.cases import each_case
 
 
 class Freeing:
     """A log of which one more segment of 10 offsets is freed under each read, from offset 0 on."""
 
-    def __init__(self, freed_under_reads: int) -> None:
+    def __init__(self, freed_under_reads: int, *missing: DamagedRange) -> None:
         self.left = freed_under_reads
+        self.damage = SimpleNamespace(missing={1: list(missing)} if missing else {})
         self.first = 0
 
     def first_offset(self, partition: int) -> int:
@@ -54,3 +57,25 @@ def test_what_is_deleted_is_out_of_range() -> None:
 def test_it_is_not_tried_for_ever() -> None:
     with pytest.raises(OffsetOutOfRange):
         read(Freeing(1 << 40), 0)
+
+
+def missing_until(end_offset: int, given_up: bool) -> DamagedRange:
+    return DamagedRange(0, NO_SEGMENT, 1, 0, end_offset, "gone", given_up)
+
+
+def test_missing_records_are_no_gap_until_they_are_given_up() -> None:
+    log = Freeing(0, missing_until(7, False))
+    log.first = 7
+    with pytest.raises(DamagedBatch):
+        read(log, 6)
+    assert read(log, 7) == 7
+    given_up = Freeing(0, missing_until(7, True))
+    given_up.first = 7
+    assert read(given_up, 6) == 7
+
+
+def test_a_read_ends_behind_missing_records_where_nothing_follows() -> None:
+    log, partition = Freeing(0, missing_until(7, True)), PartitionLog(1, bytes(16), 0)
+    log.first = 9
+    found = gap_reads.read(cast(DataLog, log), partition, 3, 100, 7, False)
+    assert (found.buffers, found.next_offset) == ([], 7)

@@ -319,3 +319,52 @@ async def test_what_an_operator_gave_up_stays_so_when_more_is_missing(filled: Fi
         (end, end + 2, False),
     ]
     await group.close()
+
+
+async def test_a_damage_table_that_cannot_be_read_is_made_again(filled: Filled) -> None:
+    disk = await cut(filled)
+    found = await missing_on(disk)
+    assert len(found) == 3
+    files = {**disk.now().files, "damage": b"\0" * 40}
+    for flush in (False, True):
+        disk = SimulatedFileSystem(Image(files))
+        group = await opened(disk, log_options=replace(OPTIONS, flush=flush))
+        again = [(e.local_id, e.first_offset, e.end_offset) for e in group.possible_losses]
+        assert (unconfirmed(group) if flush else again) == found
+        await group.close()
+    assert await is_known_at_a_start(disk, found)
+
+
+async def is_known_at_a_start(disk: SimulatedFileSystem, ranges: Ranges) -> bool:
+    group = await opened(disk)
+    known = unconfirmed(group) == ranges and not group.log.damage.is_unreadable
+    await group.close()
+    return known
+
+
+async def test_no_salvage_begins_that_a_start_could_forget(filled: Filled) -> None:
+    disk = await cut(filled)
+    state = disk.now().files["state"]
+
+    def fault(what: str, name: str) -> OSError | None:
+        return OSError(errno.ENOSPC, "No space left on device") if name == SALVAGED_NAME else None
+
+    disk.fault = fault
+    with pytest.raises(OSError, match="No space left"):
+        await opened(disk, salvage=True)
+    disk.fault = None
+    assert disk.now().files["state"] == state, "the next start salvages"
+    assert [each for each, _, _ in await missing_on(disk)] == filled.local_ids
+
+
+async def test_a_start_without_flushes_passes_over_no_known_gap(filled: Filled) -> None:
+    """The log starts of other partitions follow what is there."""
+    disk = await cut(filled)
+    group = await opened(disk, salvage=True)
+    (lost, *others), damage = filled.local_ids, group.log.damage
+    damage.settle_missing([], [each for each in damage.list_unconfirmed() if each.partition != lost])
+    await group.close()
+    group = await opened(disk, log_options=replace(OPTIONS, flush=False))
+    assert group.partitions[lost].log_start_offset == 0 and await is_refused(group, lost, 0)
+    assert all(group.partitions[each].log_start_offset > 2 for each in others)
+    await group.close()

@@ -173,9 +173,7 @@ async def _search(
         found = await asyncio.to_thread(data_log.max_timestamp_batch, log.local_id, start, end)
     else:
         found = await asyncio.to_thread(data_log.timestamp_lookup, log.local_id, timestamp, start, end)
-    if data_log.damage.missing and (
-        found is None or found.base_offset == data_log.first_offset(log.local_id)
-    ):
+    if data_log.damage.missing:
         offset_after_missing(data_log, log, start)  # the result may be among what is missing
     if found is None or found.base_offset >= readable:
         return None

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import pytest
 
+from lockstep.broker.fetch.api.list_offsets import MAX_TIMESTAMP
 from lockstep.broker.fetch.follower_fetch import is_whole
 from lockstep.broker.maintenance.damage import HealedDamageLog, damage_text, node_damage
 from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS_TOPIC_ID, MetadataCache
@@ -33,7 +34,9 @@ from tests.broker.waiting import until
 from tests.broker.wire import Client, batch
 
 DELETED, COMPACTED, DEFAULT, UNKNOWN = (bytes([number]) * 16 for number in (1, 2, 3, 4))
-BEGIN = "log group 1: its state file was damaged, and its log begins with frame 13 in segment 7: "
+BEGIN = (
+    "log group 1: its state file or damage file was damaged, and its log begins with frame 13 in segment 7: "
+)
 REMEDY = (
     ". To get missing records from other nodes, start a node of a cluster with the same number and an empty "
     "directory"
@@ -270,7 +273,10 @@ async def test_missing_records_are_damage_until_they_are_given_up(
     await cluster.led_by(1, node_id)
     status = await ask(client, do="status")
     assert status["healthy"] is False and status["damage"] == [{"node": node_id, **known}]
-    assert (await searched(client, 0)).error_code == ErrorCode.CORRUPT_MESSAGE, "it may be in the gap"
+    for timestamp in (0, 5, MAX_TIMESTAMP):
+        assert (await searched(client, timestamp)).error_code == ErrorCode.CORRUPT_MESSAGE, (
+            "may be in the gap"
+        )
     given = (await ask(client, do="give_up", topic="t", partition=0))["given_up"]
     assert [each["last_offset"] for each in given] == [last]  # type: ignore[attr-defined]
     (data,) = await read(client, {0: 0})

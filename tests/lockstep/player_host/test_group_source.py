@@ -326,6 +326,37 @@ async def test_freed_segments(start_broker: StartBroker) -> None:
     await client.close()
 
 
+async def test_missing_records_are_passed_over_once_they_are_given_up(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where what comes before them is deleted."""
+    monkeypatch.setattr("lockstep.player_host.group_source.UNREADABLE_SECONDS", 0.0)
+    broker = await start_broker(lockstep_tail_cache_bytes="8192")
+    client = await Client.connect(broker.port)
+    await client.create("t", partitions=2)
+    for number in range(40):
+        await client.produce("t", batch(b"%d" % number + b"x" * 100_000), number % 2)
+    await filler(client, 60)
+    group, cluster = broker.groups[1], broker.assembly.cluster
+    other, played = cluster.partition("t", 0), cluster.partition("t", 1)
+    assert other is not None and played is not None
+    log, number = group.log, played.log.local_id
+    await group.advance_log_starts({other.log.local_id: 20, number: 20})
+    assert group.free_dead_segments() > 0 and log.first_offset(number) is None
+    played.log.log_start_offset = 5  # as if only these were deleted, and the others lost
+    log.damage.note_missing([(number, 5, 20)], "lost")
+    source = source_of(broker, wanted={1})
+    assert (await source.bounds()).first_position == 1
+    assert await source.read(1, 1 << 20, 0) == LogChunk((), 0)
+    log.damage.skip_damage(number)
+    source = source_of(broker, wanted={1})
+    first = (await source.bounds()).first_position
+    assert first > 1
+    await client.produce("t", batch(b"new"), 1)
+    assert placed(await everything(source, first)) == [(1, b"new")]
+    await client.close()
+
+
 async def test_compaction_moves_no_position(start_broker: StartBroker) -> None:
     broker = await start_broker(**TINY)
     client = await Client.connect(broker.port)
