@@ -173,7 +173,7 @@ class Assembly:
         return [
             *fetch_api.handlers(
                 cluster, self.fetch_sessions, self.fetch_purgatory, self.unsent_bytes, self.endpoints,
-                nodes.is_alive,
+                nodes.may_serve,
             ),
             *metadata_api.handlers(cluster, nodes, self.endpoints, self.controller.ensure),
             *produce_api.handlers(

@@ -1,7 +1,8 @@
 """Selects the replica for a consumer: a follower in its rack, if the settings choose that (KIP-392).
 
 Owns: the leader's choice for one Fetch request. Invariants: only a follower is named that is a voter, lives,
-keeps up and holds everything below the offset; none is named if the leader is in the consumer's rack.
+keeps up, misses no records and holds everything below the offset; none is named if the leader is in the
+consumer's rack.
 Does not: serve reads (the Fetch handler does). Source: Kafka's ReplicaManager.findPreferredReadReplica and
 RackAwareReplicaSelector; "in the ISR" is what `lockstep cluster status` calls in sync.
 """
@@ -26,7 +27,7 @@ MAX_SCANNED_BYTES: Final = 64 << 20
 class RackAwareReplicaSelector:
     """The followers in one consumer's rack, looked for once per log group that it reads from here."""
 
-    __slots__ = ("_client", "_cluster", "_endpoints", "_found", "_is_alive", "_rack")
+    __slots__ = ("_client", "_cluster", "_endpoints", "_found", "_may_serve", "_rack")
 
     def __init__(
         self,
@@ -34,13 +35,13 @@ class RackAwareReplicaSelector:
         client: ClientContext,
         endpoints: NodeEndpoints,
         cluster: MetadataCache,
-        is_alive: Callable[[int], bool],
+        may_serve: Callable[[int, int], bool],
     ) -> None:
         self._rack = rack
         self._client = client
         self._endpoints = endpoints
         self._cluster = cluster
-        self._is_alive = is_alive
+        self._may_serve = may_serve
         self._found: dict[int, list[tuple[int, dict[int, int]]]] = {}
 
     def select(self, partition: Partition, offset: int) -> int:
@@ -67,7 +68,11 @@ class RackAwareReplicaSelector:
             endpoint = endpoints.of(node_id, client)
             if endpoint is None or endpoint.rack != self._rack or node_id not in placed:
                 continue  # clients use only replicas that Metadata lists
-            if progress is not None and self._is_alive(node_id) and is_up_to_date(raft, member):
+            if (
+                progress is not None
+                and self._may_serve(node_id, group.group_id)
+                and is_up_to_date(raft, member)
+            ):
                 candidates.append((progress.match_index, node_id))
         followers = [
             (node_id, missing_offsets(group, match_index))

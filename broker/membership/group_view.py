@@ -32,6 +32,8 @@ class DesiredMembers:
     unwritable: Mapping[int, bool] = field(default_factory=dict)
     """Whether each node's disk is full or cannot be written, the leader's own included; absent: it has
     reported none."""
+    incomplete: Set[int] = frozenset()
+    """The nodes that miss records of this group which nobody has given up, the leader's own included."""
 
 
 @dataclass(frozen=True, slots=True)

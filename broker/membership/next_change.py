@@ -4,9 +4,9 @@ Invariants: a missing status removes no member, only the desired members do, or 
 member id; a member votes only once it is up to date; one voter is added, removed or replaced at a time; the
 voters after a change have a majority that is up to date; there are fewer of them only where fewer are
 desired; a leader transfers its leadership before it is removed. A future voter is a learner first. A node
-with a full disk does not become the leader where another could. Does not: know time or request anything:
-`transfer_backoff` and `reconciler` do. Source: Raft thesis, sections 4.2 and 6.4 of the paper (learners,
-joint consensus); the rules of a member's incarnations: docs/decisions/0013.
+with a full disk, or one that misses records, does not become the leader where another could. Does not: know
+time or request anything: `transfer_backoff` and `reconciler` do. Source: Raft thesis, sections 4.2 and 6.4 of
+the paper (learners, joint consensus); the rules of a member's incarnations: docs/decisions/0013.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def preferred_leader(view: GroupView) -> int | None:
     ):
         return None
     first = voter_nodes[0]
-    if view.desired.unwritable.get(first):
+    if view.desired.unwritable.get(first) or first in view.desired.incomplete:
         return None
     return next((member for member in _successors(view) if node_of(member) == first), None)
 
@@ -67,7 +67,25 @@ def leader_with_room(view: GroupView) -> int | None:
     unwritable = view.desired.unwritable
     if not view.no_change_pending or not unwritable.get(node_of(view.leader)):
         return None
-    return next((member for member in _successors(view) if unwritable.get(node_of(member)) is False), None)
+    with_room = (member for member in _successors(view) if unwritable.get(node_of(member)) is False)
+    return min(with_room, key=lambda member: node_of(member) in view.desired.incomplete, default=None)
+
+
+def complete_leader(view: GroupView) -> int | None:
+    """Returns the successor of a leader that misses records: a member whose node reports that it misses none,
+    and can write."""
+    desired = view.desired
+    if not view.no_change_pending or node_of(view.leader) not in desired.incomplete:
+        return None
+    others = ((node_of(member), member) for member in _successors(view))
+    return next(
+        (
+            each
+            for node, each in others
+            if node not in desired.incomplete and not desired.unwritable.get(node)
+        ),
+        None,
+    )
 
 
 def printable_member(member: int) -> str:
@@ -118,10 +136,15 @@ def _successors(view: GroupView) -> Iterator[int]:
 
 
 def _successor(view: GroupView) -> int | None:
-    """Returns the first successor that can write, else the first."""
-    return min(
-        _successors(view), key=lambda voter: bool(view.desired.unwritable.get(node_of(voter))), default=None
-    )
+    """Returns the first successor that can write and misses no records, else one that can write, else the
+    first."""
+    desired = view.desired
+
+    def shortcomings(voter: int) -> tuple[bool, bool]:
+        node = node_of(voter)
+        return bool(desired.unwritable.get(node)), node in desired.incomplete
+
+    return min(_successors(view), key=shortcomings, default=None)
 
 
 def _can_lead(view: GroupView, voter: int) -> bool:

@@ -16,6 +16,7 @@ from lockstep.broker.membership.group_view import DesiredMembers, GroupView, obs
 from lockstep.broker.membership.next_change import (
     ChangeMembers,
     Transfer,
+    complete_leader,
     leader_with_room,
     next_step,
     preferred_leader,
@@ -103,7 +104,7 @@ class Reconciler:
         """Begins to transfer the leadership to a node; does nothing where it leads already.
 
         Raises NotLeader where the group is not led here, TransferRejected where the node is no voter, not
-        alive, not up to date or full, or where another change is under way.
+        alive, not up to date, full or without some records, or where another change is under way.
         """
         view = observe(self._group.raft, self._desired_members()) if self._group.is_leader else None
         if view is None:
@@ -115,6 +116,8 @@ class Reconciler:
             raise TransferRejected(f"node {node_id} has not caught up with group {self._group.group_id}")
         if view.desired.unwritable.get(node_id):
             raise TransferRejected(f"the disk of node {node_id} is full or cannot be written")
+        if node_id in view.desired.incomplete and node_of(view.leader) not in view.desired.incomplete:
+            raise TransferRejected(f"records of group {self._group.group_id} are missing at node {node_id}")
         try:
             self._transfer(member, "as was requested")
         except ConfigurationRejected as rejection:
@@ -129,10 +132,7 @@ class Reconciler:
             return
         voter_nodes = {*view.desired.voter_nodes, *view.desired.learner_nodes}
         self._is_single_member = self._group.raft.alone and voter_nodes <= {node_of(view.leader)}
-        successor = leader_with_room(view)
-        if successor is not None and self._backoff.is_over(now_ms):
-            # First: the entry of a change of members may find no disk space here.
-            self._transfer(successor, f"the disk of node {node_of(view.leader)} is full")
+        if self._backoff.is_over(now_ms) and self._leave_leadership(view):
             return
         step = next_step(view)
         if isinstance(step, ChangeMembers):
@@ -143,6 +143,17 @@ class Reconciler:
                 self._transfer(step.member, step.reason)
         else:
             self._balance_leader(view, now_ms)
+
+    def _leave_leadership(self, view: GroupView) -> bool:
+        """Transfers the leadership from a node that cannot write or misses records. Before all else: the
+        entry of a change of members may find no disk space here, and consumers get errors."""
+        node = node_of(view.leader)
+        successor, reason = leader_with_room(view), f"the disk of node {node} is full"
+        if successor is None:
+            successor, reason = complete_leader(view), f"records are missing at node {node}"
+        if successor is not None:
+            self._transfer(successor, reason)
+        return successor is not None
 
     def _balance_leader(self, view: GroupView, now_ms: int) -> None:
         candidate = preferred_leader(view) if self._balance() else None

@@ -251,7 +251,12 @@ class ClusterNode:
         if group_id == METADATA_GROUP:
             learners = tuple(each for each in sorted(image.nodes) if each not in nodes)
         return DesiredMembers(
-            nodes, learners, self._nodes.member_of(group_id), self._nodes.alive(), self._nodes.unwritable()
+            nodes,
+            learners,
+            self._nodes.member_of(group_id),
+            self._nodes.alive(),
+            self._nodes.unwritable(),
+            self._nodes.incomplete(group_id),
         )
 
     # --- what others hear of this node ----------------------------------------------------------------------
@@ -274,6 +279,7 @@ class ClusterNode:
             self._update_in_sync_replicas(),
             BUILD,
             self._nodes.write_failed,
+            self._nodes.own_incomplete(),
         )
 
     def _update_in_sync_replicas(self) -> dict[int, tuple[int, ...]]:

@@ -16,6 +16,7 @@ from lockstep.broker.metadata.metadata_image import MetadataImage, NodeEntry
 from lockstep.broker.peers.node_status import Status
 from lockstep.broker.requests.endpoint import Endpoint
 from lockstep.build_info import build
+from lockstep.storage.missing_records import must_not_spread
 
 if TYPE_CHECKING:
     from lockstep.storage.log_group import LogGroup
@@ -200,6 +201,24 @@ class NodeRegistry:
         """A part of each node's status, of the nodes that report it."""
         reported = {node: of(status) for node, status in self.statuses.items()}
         return {node: value for node, value in {**reported, self.node_id: own}.items() if value is not None}
+
+    # --- who has all records --------------------------------------------------------------------------------
+
+    def own_incomplete(self) -> tuple[int, ...]:
+        """The log groups of which this node misses records that nobody has given up."""
+        return tuple(
+            sorted(each for each, group in self.groups.items() if must_not_spread(group.log, group.control))
+        )
+
+    def incomplete(self, group: int) -> frozenset[int]:
+        """The nodes that miss records of a log group: none of them should lead it or serve its consumers."""
+        reported = {node for node, status in self.statuses.items() if group in status.incomplete}
+        return frozenset({*reported, self.node_id} if group in self.own_incomplete() else reported)
+
+    def may_serve(self, node_id: int, group: int) -> bool:
+        """Returns whether a consumer may be sent to a node for a log group: it lives, and misses no
+        records."""
+        return self.is_alive(node_id) and node_id not in self.incomplete(group)
 
     # --- what runs ---------------------------------------------------------------------------------------
 

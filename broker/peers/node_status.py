@@ -40,6 +40,9 @@ class Status:
     write_failed: bool | None = None
     """Whether it cannot write its log though its disk is not full; None where it does not report it, as older
     versions."""
+    incomplete: tuple[int, ...] = ()
+    """The log groups of which it misses records that nobody has given up; older versions do not report
+    them."""
 
     def encode(self) -> bytes:
         """Returns it as JSON."""
@@ -58,6 +61,7 @@ class Status:
                 "behind": {str(group): list(nodes) for group, nodes in self.out_of_sync.items()},
                 "build": self.build,
                 "write_failed": self.write_failed,
+                "incomplete": list(self.incomplete),
             },
             separators=(",", ":"),
         ).encode()
@@ -93,6 +97,7 @@ class Status:
                 },
                 None if build is None else build[:MAX_BUILD_LENGTH],
                 write_failed,
+                tuple(_small(each) for each in fields.get("incomplete", ())),
             )
         except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"not a status: {error!r}") from None

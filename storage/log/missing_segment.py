@@ -51,7 +51,13 @@ def with_missing_joined(names: Iterable[str]) -> list[str]:
 
 
 def describe_missing(
-    directory: Path, names: Iterable[str], sequence: int, joins: int, first_index: int, last_index: int
+    directory: Path,
+    names: Iterable[str],
+    sequence: int,
+    joins: int,
+    first_index: int,
+    last_index: int,
+    remedy: str = REMEDY,
 ) -> str:
     """One line. `joins`: how many are finished; `first_index`, `last_index`: the first and the last frame
     between its neighbours, 0 where that is not known."""
@@ -64,4 +70,4 @@ def describe_missing(
         what += ", or a file into which it was joined with others"
     if last_index:
         what += f"; it held frames {first_index or '...'} to {last_index}"
-    return f"{directory / name}: {what}; {REMEDY}"
+    return f"{directory / name}: {what}; {remedy}"

@@ -37,7 +37,7 @@ from lockstep.storage.log.format import (
     position,
     position_text,
 )
-from lockstep.storage.log.missing_segment import describe_missing
+from lockstep.storage.log.missing_segment import EMPTY_DIRECTORY, describe_missing
 from lockstep.storage.log.origin_file import ORIGIN_NAME
 from lockstep.storage.log.salvage import begin_search, salvaged_state
 from lockstep.storage.log.segment_files import SEGMENT_SUFFIX, SegmentFiles, joined_of, sequences_of
@@ -265,8 +265,8 @@ class Recovery:
 
     def _describe_passed_over(self, names: list[str]) -> str:
         """The line about segments that are missing below those that salvage took, while there are older ones.
-        They may have been freed: the state that said so is lost. Empty after an installation: what is older
-        is of the log before it."""
+        They may have been freed: the state that said so is lost. The new one begins behind them, so to put
+        them back does not help. Empty after an installation: what is older is of the log before it."""
         oldest = self._state.oldest_sequence
         older = [*sequences_of(names, SEGMENT_SUFFIX), *[each.last for each in joined_of(names)]]
         live = self._files.live
@@ -276,7 +276,13 @@ class Recovery:
         if header is None or not header.previous_end:
             return ""
         return describe_missing(
-            self._directory, names, oldest - 1, self._state.joins, 0, header.first_index - 1
+            self._directory,
+            names,
+            oldest - 1,
+            self._state.joins,
+            0,
+            header.first_index - 1,
+            EMPTY_DIRECTORY,
         )
 
     # -- segments below the checkpoint ------------------------------------------------------------------

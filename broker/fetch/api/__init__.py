@@ -22,11 +22,11 @@ def handlers(
     purgatory: FetchPurgatory,
     unsent_bytes: UnsentBytes,
     endpoints: NodeEndpoints,
-    is_alive: Callable[[int], bool],
+    may_serve: Callable[[int, int], bool],
 ) -> list[RequestHandler]:
     """The handlers of this room."""
     return [
-        Fetch(cluster, sessions, purgatory, unsent_bytes, endpoints, is_alive),
+        Fetch(cluster, sessions, purgatory, unsent_bytes, endpoints, may_serve),
         ListOffsets(cluster),
         OffsetForLeaderEpoch(cluster),
         DeleteRecords(cluster),

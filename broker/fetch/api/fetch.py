@@ -55,7 +55,7 @@ node in about a second, and late records are better than CORRUPT_MESSAGE."""
 
 
 class Fetch(RequestHandler):
-    """See the module. Args: is_alive: returns whether a node is alive."""
+    """See the module. Args: may_serve: returns whether a node serves consumers of a log group."""
 
     api_key = ApiKey.FETCH
     versions = (4, 18)
@@ -67,14 +67,14 @@ class Fetch(RequestHandler):
         purgatory: FetchPurgatory,
         unsent_bytes: UnsentBytes,
         endpoints: NodeEndpoints,
-        is_alive: Callable[[int], bool],
+        may_serve: Callable[[int, int], bool],
     ) -> None:
         self.cluster = cluster
         self.purgatory = purgatory
         self.endpoints = endpoints
         self._sessions = sessions
         self._unsent_bytes = unsent_bytes
-        self._is_alive = is_alive
+        self._may_serve = may_serve
 
     def handle(self, client: ClientContext, header: RequestHeader, request: FetchRequest) -> HandlerResponse:
         """Respond at once if there is enough, an error or no time to wait; else once there is one of them."""
@@ -92,7 +92,7 @@ class Fetch(RequestHandler):
         nearby: RackAwareReplicaSelector | None = None
         if request.rack_id and settings.replica_selector_class == RACK_AWARE_SELECTOR:
             nearby = RackAwareReplicaSelector(
-                request.rack_id, client, self.endpoints, self.cluster, self._is_alive
+                request.rack_id, client, self.endpoints, self.cluster, self._may_serve
             )
         check = PartitionCheck(self.cluster, header.api_version, replica_id, read_committed, nearby)
         return _FetchRequest(self, client, header.api_version, request, fetch_context, check, limits).start()

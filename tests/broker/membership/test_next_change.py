@@ -12,6 +12,7 @@ from lockstep.broker.membership.group_view import DesiredMembers, GroupView
 from lockstep.broker.membership.next_change import (
     ChangeMembers,
     Transfer,
+    complete_leader,
     leader_with_room,
     next_step,
     preferred_leader,
@@ -36,6 +37,7 @@ def view(
     no_change_pending: bool = True,
     is_nearly_committed: bool = True,
     unwritable: Mapping[int, bool] | None = None,
+    incomplete: Set[int] = frozenset(),
 ) -> GroupView:
     """A group led by node 1 in which everyone is well, but for what is named."""
     nodes = {*map(node_of, (*voters, *learners)), *desired, *listening}
@@ -49,7 +51,7 @@ def view(
         no_change_pending,
         is_nearly_committed,
         up_to_date | {leader},
-        DesiredMembers(tuple(desired), tuple(listening), said, nodes - dead, unwritable or {}),
+        DesiredMembers(tuple(desired), tuple(listening), said, nodes - dead, unwritable or {}, incomplete),
     )
 
 
@@ -252,6 +254,38 @@ def test_who_leads_on_a_full_disk_hands_over_to_who_says_that_it_has_room() -> N
 )
 def test_nobody_leads_instead_who_could_not_or_has_no_room_or_does_not_say(seen: GroupView) -> None:
     assert leader_with_room(seen) is None
+
+
+def test_a_node_that_misses_records_is_not_handed_the_leadership_where_another_could_have_it() -> None:
+    assert preferred_leader(view(leader=2, incomplete={1})) is None
+    assert preferred_leader(view(leader=2, incomplete={2})) == 1
+    assert heir(view(desired=[2, 3], incomplete={2})) == 3
+    assert heir(view(desired=[2, 3], unwritable={3: True}, incomplete={2})) == 2
+    assert heir(view(desired=[2, 3], incomplete={2, 3})) == 2
+    assert leader_with_room(view(unwritable={1: True, 2: False, 3: False}, incomplete={2})) == 3
+    assert leader_with_room(view(unwritable={1: True, 2: False}, incomplete={2})) == 2
+
+
+def test_who_leads_without_some_records_hands_over_to_who_has_them() -> None:
+    assert complete_leader(view(incomplete={1})) == 2
+    assert complete_leader(view(incomplete={1, 2}, unwritable={3: False})) == 3
+    assert complete_leader(view(leader=3, desired=[2, 1, 3], incomplete={3}, unwritable={2: True})) == 1
+
+
+@each_case(
+    "seen",
+    [
+        view(),
+        view(incomplete={2, 3}),
+        view(incomplete={1, 2, 3}),
+        view(incomplete={1, 2}, unwritable={3: True}),
+        view(incomplete={1, 2}, dead={3}),
+        view(incomplete={1, 2}, behind={3}),
+        view(incomplete={1}, no_change_pending=False),
+    ],
+)
+def test_nobody_leads_instead_who_could_not_or_misses_records_as_well(seen: GroupView) -> None:
+    assert complete_leader(seen) is None
 
 
 def test_node_0_is_a_node() -> None:

@@ -38,6 +38,7 @@ class Kept:
         self.silent: set[int] = set()
         """Nodes of whose state nobody has heard."""
         self.unwritable: dict[int, bool] = {}
+        self.incomplete: frozenset[int] = frozenset()
         """What nodes say of their disks."""
         self.balance = False
         self.broken = False
@@ -52,7 +53,9 @@ class Kept:
         if self.broken:
             raise RuntimeError("planted")
         said = {node: g.raft.member_id for node, g in self.cluster.groups.items() if node not in self.silent}
-        return DesiredMembers(self.voter_nodes, self.learner_nodes, said, frozenset(said), self.unwritable)
+        return DesiredMembers(
+            self.voter_nodes, self.learner_nodes, said, frozenset(said), self.unwritable, self.incomplete
+        )
 
     async def start(self, *nodes: int, joins: bool = False, incarnation: int = 0) -> None:
         await self.cluster.start(*nodes, voters=() if joins else None, incarnation=incarnation)
@@ -432,6 +435,28 @@ async def test_a_leader_whose_disk_is_full_hands_over(tmp_path: Path, said: pyte
         await kept.pass_time(3.5)
     await kept.lead(1)
     assert set(handed_over(said)[1:]) == {"node 1: it is the preferred leader"}
+    await kept.end()
+
+
+async def test_a_leader_that_misses_records_hands_over(
+    tmp_path: Path, said: pytest.LogCaptureFixture
+) -> None:
+    kept = Kept(tmp_path, 1, 2, 3)
+    kept.stop_clock()
+    await kept.start()
+    kept.begin_writing()
+    await kept.led_by(1)
+    kept.incomplete = frozenset({1, 2, 3})
+    kept.balance = True
+    await kept.pass_time(15)
+    assert not handed_over(said) and kept.cluster.groups[1].is_leader
+    kept.incomplete = frozenset({1, 2})
+    await kept.lead(3)
+    assert handed_over(said) == ["node 3: records are missing at node 1"]
+    await kept.pass_time(15)
+    assert len(handed_over(said)) == 1, "it does not return to the preferred leader"
+    with pytest.raises(TransferRejected, match="records of group 1 are missing at node 1"):
+        kept.reconcilers[3].transfer_to(1)
     await kept.end()
 
 

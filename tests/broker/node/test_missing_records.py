@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,6 +14,7 @@ from lockstep.broker.maintenance.damage import HealedDamageLog, damage_text, nod
 from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS_TOPIC_ID, MetadataCache
 from lockstep.broker.metadata.metadata_image import MetadataImage, TopicEntry, TopicState
 from lockstep.broker.node.missing_records import MAX_LOGGED_PARTITIONS, MissingRecordsReview
+from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.settings.config import Settings
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.list_offsets import (
@@ -252,9 +254,45 @@ async def searched(client: Client, timestamp: int) -> ListOffsetsPartitionRespon
     return found
 
 
-async def test_missing_records_are_damage_until_they_are_given_up(
+def report_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have no node report its missing records, so that one may lead without them."""
+    monkeypatch.setattr(NodeRegistry, "own_incomplete", lambda _: ())
+
+
+async def test_consumers_get_the_records_of_another_node(
     start_cluster: StartCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """The node without them serves nobody there, and hands the leadership over as soon as it has it."""
+    cluster, node_id = await without_oldest_segments(start_cluster)
+    broker = cluster.brokers[node_id]
+    await until(lambda: bool(node_damage(broker.assembly.cluster)))
+    last = node_damage(broker.assembly.cluster)[0]["last_offset"]
+    caplog.set_level(logging.INFO)
+    caplog.clear()
+    await cluster.led_by(1, node_id)
+
+    def is_handed_over() -> bool:
+        leader = cluster.leader_of(1)
+        return leader is not None and leader != node_id
+
+    await cluster.until(is_handed_over, "leadership at a node that has all records")
+    assert [each for each in caplog.messages if each.endswith(f": records are missing at node {node_id}")]
+    leader = cluster.leader_of(1)
+    assert leader is not None
+    (data,) = await read(await cluster.client(leader), {0: 0})
+    assert data.error_code == 0 and read_header(_bytes(data)).base_offset == 0
+    client = await cluster.client(node_id)
+    (data,) = await read(client, {0: last})
+    assert (data.error_code, data.records or b"") == (ErrorCode.NOT_LEADER_OR_FOLLOWER, b"")
+    (data,) = await read(client, {0: last + 1})
+    assert data.error_code == 0 and read_header(_bytes(data)).base_offset == last + 1
+    assert not cluster.brokers[leader].assembly.nodes.may_serve(node_id, 1)
+
+
+async def test_missing_records_are_damage_until_they_are_given_up(
+    start_cluster: StartCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report_nothing(monkeypatch)
     cluster, node_id = await without_oldest_segments(start_cluster)
     broker = cluster.brokers[node_id]
     await until(lambda: bool(node_damage(broker.assembly.cluster)))
@@ -266,11 +304,11 @@ async def test_missing_records_are_damage_until_they_are_given_up(
     (line,) = [each for each in caplog.messages if "these records above log starts are missing" in each]
     assert f"t-0: offsets 0 to {last} (unless" in line
     client = await cluster.client(node_id)
+    await cluster.led_by(1, node_id)
     (data,) = await read(client, {0: last})
     assert (data.error_code, data.records or b"") == (ErrorCode.CORRUPT_MESSAGE, b"")
     (data,) = await read(client, {0: last + 1})
     assert data.error_code == 0 and read_header(_bytes(data)).base_offset == last + 1
-    await cluster.led_by(1, node_id)
     status = await ask(client, do="status")
     assert status["healthy"] is False and status["damage"] == [{"node": node_id, **known}]
     for timestamp in (0, 5, MAX_TIMESTAMP):
@@ -286,8 +324,9 @@ async def test_missing_records_are_damage_until_they_are_given_up(
 
 
 async def test_missing_records_do_not_spread_by_a_snapshot(
-    start_cluster: StartCluster, caplog: pytest.LogCaptureFixture
+    start_cluster: StartCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    report_nothing(monkeypatch)
     cluster, node_id = await without_oldest_segments(start_cluster)
     await until(lambda: bool(node_damage(cluster.brokers[node_id].assembly.cluster)))
     await cluster.led_by(1, node_id)
@@ -313,8 +352,9 @@ async def test_missing_records_do_not_spread_by_a_snapshot(
 
 
 async def test_missing_records_that_are_deleted_are_reported_no_more(
-    start_cluster: StartCluster, caplog: pytest.LogCaptureFixture
+    start_cluster: StartCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    report_nothing(monkeypatch)
     cluster, node_id = await without_oldest_segments(start_cluster)
     broker = cluster.brokers[node_id]
     await until(lambda: bool(node_damage(broker.assembly.cluster)))

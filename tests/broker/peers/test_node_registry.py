@@ -13,7 +13,10 @@ from lockstep.broker.peers.node_registry import ALIVE_SECONDS, CUT_OFF_SECONDS, 
 from lockstep.broker.peers.node_status import Status
 from lockstep.broker.requests.endpoint import Endpoint
 from lockstep.build_info import build
+from lockstep.storage.log.damage import DamagedRange
 from lockstep.storage.log_group import LogGroup
+from lockstep.storage.partition import PartitionLog
+from lockstep.storage.types import NO_SEGMENT
 
 GROUP = 1
 
@@ -70,6 +73,26 @@ def test_a_node_whose_writes_fail_has_no_full_disk_and_should_not_lead(world: Wo
     assert world.nodes.disks_full() == {1: False, 2: False, 3: True, 4: False}
     assert world.nodes.failed_writes() == {1: bool(error), 2: True, 3: False}
     assert world.nodes.unwritable() == {1: bool(error), 2: True, 3: True, 4: False}
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+def test_a_node_that_misses_records_serves_no_consumer_of_their_log_group(
+    world: World, given_up: bool
+) -> None:
+    missing = DamagedRange(0, NO_SEGMENT, 5, 0, 9, "gone", given_up)
+    group = SimpleNamespace(
+        log=SimpleNamespace(damage=SimpleNamespace(missing={5: [missing]}), first_offset=lambda _: 9),
+        control=SimpleNamespace(partitions={5: PartitionLog(5, bytes(16), 0)}),
+    )
+    world.nodes.groups = {GROUP: cast(LogGroup, group)}
+    world.nodes.on_status(2, Status(incomplete=(GROUP, 9)))
+    world.nodes.on_status(3, Status(incomplete=(9,)))
+    own = set() if given_up else {world.nodes.node_id}
+    assert world.nodes.own_incomplete() == (() if given_up else (GROUP,))
+    assert world.nodes.incomplete(GROUP) == own | {2}
+    assert world.nodes.incomplete(9) == {2, 3}
+    assert [world.nodes.may_serve(each, GROUP) for each in (2, 3)] == [False, True]
+    assert world.nodes.may_serve(world.nodes.node_id, GROUP) == given_up
 
 
 def test_how_far_a_node_has_followed_the_metadata(world: World) -> None:

@@ -18,6 +18,7 @@ from tests.support.cases import each_case
         Status(write_failed=True),
         Status(build="0.2.0 (commit 94a4d5618ee2)"),
         Status(leads={0: 3, 2: 9}, out_of_sync={0: (), 2: (3, 1)}),
+        Status(incomplete=(1, 4)),
     ],
 )
 def test_round_trip(status: Status) -> None:
@@ -42,6 +43,8 @@ PLAIN = Status().encode()
         PLAIN.replace(b'"full":null', b'"full":1'),
         PLAIN.replace(b'"write_failed":null', b'"write_failed":1'),
         PLAIN.replace(b'"build":null', b'"build":7'),
+        PLAIN.replace(b'"incomplete":[]', b'"incomplete":null'),
+        PLAIN.replace(b'"incomplete":[]', b'"incomplete":[-1]'),
         PLAIN.replace(b'"behind":{}', b'"behind":null'),
         PLAIN.replace(b'"behind":{}', b'"behind":[1]'),
         PLAIN.replace(b'"behind":{}', b'"behind":{"1":2}'),
@@ -61,6 +64,10 @@ def test_an_older_version_does_not_say_whether_its_disk_is_full() -> None:
 
 def test_an_older_version_does_not_report_whether_its_writes_fail() -> None:
     assert Status.decode(PLAIN.replace(b',"write_failed":null', b"")).write_failed is None
+
+
+def test_an_older_version_reports_no_missing_records() -> None:
+    assert Status.decode(PLAIN.replace(b',"incomplete":[]', b"")).incomplete == ()
 
 
 def test_an_older_version_says_of_nobody_that_it_is_behind() -> None:

@@ -272,7 +272,8 @@ def test_salvage_says_which_segment_it_passed_over() -> None:
     log = salvage_small(without(["0000000000000003.segment", "0000000000000003.index"]))
     assert log.segments()[0].sequence == 4
     words = (
-        "0000000000000003.segment: the segment is missing; it held frames ... to 6; put it back from a copy"
+        "0000000000000003.segment: the segment is missing; it held frames ... to 6; "
+        "start a node of a cluster with the same number and an empty directory"
     )
     assert words in log.report.passed_over
     assert salvage_small(without([])).report.passed_over == ""

@@ -43,7 +43,12 @@ class Handler:
         sessions = FetchSessions(10, 100, time.monotonic, lambda largest: 7)
         endpoints = SimpleNamespace(of=lambda node_id, client: Endpoint(node_id, f"host-{node_id}", 9, None))
         self.fetch = Fetch(
-            self.cluster(), sessions, self.purgatory, UnsentBytes(), cast(NodeEndpoints, endpoints), bool
+            self.cluster(),
+            sessions,
+            self.purgatory,
+            UnsentBytes(),
+            cast(NodeEndpoints, endpoints),
+            lambda node_id, group_id: True,
         )
 
     def handle(self, request: FetchRequest, version: int = 12) -> HandlerResponse:
