@@ -9,9 +9,10 @@ loss may take a log start and leave the freeing, so there nothing is certain.
 
 The same is asked again where the damage file, which recorded the answer, cannot be read.
 
-Missing records are recorded in the log's damage table, not confirmed; who knows the topics confirms them or
-drops them. A missing range counts only as long as it is above the log start and the log has no batch there: a
-snapshot that brings the records ends it. Does not: know topics.
+Missing records are recorded in the log's damage table, not confirmed; who knows the topics confirms them, as
+possible ones where compaction may have removed the records, or drops them. A missing range counts only as
+long as it is above the log start and the log has no batch there: a snapshot that brings the records ends it.
+Does not: know topics.
 """
 
 from __future__ import annotations
@@ -140,7 +141,8 @@ def drop_obsolete(log: DataLog, control: ControlPartition) -> None:
 
 
 def offset_after_missing(log: DataLog, partition: PartitionLog, offset: int) -> int:
-    """Returns the offset with which a read continues: behind missing ranges that were given up.
+    """Returns the offset with which a read continues: behind missing ranges that were given up or
+    that compaction may have removed.
 
     For any thread. Raises DamagedBatch if the offset is in one that was not.
     """
@@ -150,24 +152,25 @@ def offset_after_missing(log: DataLog, partition: PartitionLog, offset: int) -> 
             continue
         if first is not None and first <= offset:
             break  # a snapshot has brought the records
-        if not each.given_up:
+        if not (each.given_up or each.is_possible):
             raise _missing_error(each)
         offset = each.end_offset
     return offset
 
 
 def require_none_missing(log: DataLog, partitions: Iterable[PartitionLog], lsn: int) -> None:
-    """Raises DamagedBatch if records of these partitions from an LSN on are missing and not given up. For any
-    thread."""
+    """Raises DamagedBatch if records of these partitions from an LSN on are missing for certain and not given
+    up. For any thread."""
     if lsn < log.oldest_lsn:
         for partition in partitions:
             for each in _current_ranges(log, partition):
-                raise _missing_error(each)
+                if not each.is_possible:
+                    raise _missing_error(each)
 
 
 def has_missing_records(log: DataLog, partition: PartitionLog) -> bool:
-    """Returns whether records of a partition are missing and not given up. For any thread."""
-    return any(True for _ in _current_ranges(log, partition))
+    """Returns whether records of a partition are missing for certain and not given up. For any thread."""
+    return not all(each.is_possible for each in _current_ranges(log, partition))
 
 
 def _current_ranges(log: DataLog, partition: PartitionLog) -> Iterator[DamagedRange]:
@@ -183,8 +186,11 @@ def _missing_error(missing: DamagedRange) -> DamagedBatch:
 
 
 def must_not_spread(log: DataLog, control: ControlPartition) -> bool:
-    """Returns whether a snapshot of this log would lack records that nobody has given up. For any thread."""
-    partitions = control.partitions
+    """Returns whether a snapshot of this log would miss records, for certain or possibly, that nobody has
+    given up. For any thread."""
     return any(
-        each in partitions and has_missing_records(log, partitions[each]) for each in log.damage.missing
+        True
+        for local_id in log.damage.missing
+        if local_id in control.partitions
+        for _ in _current_ranges(log, control.partitions[local_id])
     )

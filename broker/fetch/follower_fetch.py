@@ -2,9 +2,10 @@
 
 Invariants: a follower serves up to its own high watermark, which is committed and never goes back, not even
 over a restart: until it has the records again that it may have served before, it serves nothing; nor does it
-while truncated records are not replaced yet. It never reports an offset beyond the log: its leader may have
-more, and only the leader knows. Source: KIP-392, KIP-320; Kafka's Partition.localLogWithEpochOrThrow. Where
-this is not what Kafka does: `docs/decisions/0021-reading-from-followers.md`.
+while truncated records are not replaced yet, or records are missing at the beginning of its log. It never
+reports an offset beyond the log: its leader may have more, and only the leader knows. Source: KIP-392,
+KIP-320; Kafka's Partition.localLogWithEpochOrThrow. Where this is not what Kafka does:
+`docs/decisions/0021-reading-from-followers.md`.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from lockstep.broker.metadata.leader_epochs import epoch_mismatch
 from lockstep.broker.metadata.metadata_cache import Partition
 from lockstep.protocol.errors import ErrorCode
 from lockstep.storage.log_group import LogGroup
+from lockstep.storage.missing_records import must_not_spread
 
 NOBODY = -1
 
@@ -51,9 +53,9 @@ def _follows(group: LogGroup) -> bool:
 
 
 def is_whole(group: LogGroup) -> bool:
-    """True if this node has replaced all records that it lost or truncated, or knows which of them it lacks.
-
-    Until it knows that, its readers of a compacted topic would get an error for records that are none.
-    """
+    """True if this node has replaced all records that it lost or truncated, and misses none that nobody has
+    given up. Until then the leader serves its readers."""
     log = group.log
-    return group.is_leader or (group.applied_index >= log.whole_index and not log.damage.has_unconfirmed)
+    return group.is_leader or (
+        group.applied_index >= log.whole_index and not must_not_spread(log, group.control)
+    )

@@ -25,7 +25,7 @@ from lockstep.broker.settings.config import Settings
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.fetch import PartitionData
 from lockstep.protocol.records.batch import empty_batch
-from lockstep.storage.types import NO_SEGMENT, DamagedBatch, OffsetOutOfRange, ReadResult, StorageError
+from lockstep.storage.types import DamagedBatch, OffsetOutOfRange, ReadResult, StorageError
 
 MAX_UNKNOWN: Final = 100
 """LIMIT. Unknown partitions of a waiting request. With more of them, or one with an impossible topic name,
@@ -236,8 +236,6 @@ async def read_from_disk(
     except OffsetOutOfRange:  # deleted while we waited for the disk
         return _EMPTY, ErrorCode.OFFSET_OUT_OF_RANGE
     except (OSError, StorageError) as failure:
-        if isinstance(failure, DamagedBatch) and failure.sequence == NO_SEGMENT and not group.is_leader:
-            return _EMPTY, ErrorCode.NOT_LEADER_OR_FOLLOWER  # the leader has what is missing here, or says so
         problem, error = str(failure), read_error(failure)
     if partition.topic.deleted or offset < partition.log.log_start_offset:
         return _EMPTY, ErrorCode.OFFSET_OUT_OF_RANGE

@@ -45,6 +45,8 @@ def node_damage(cluster: MetadataCache) -> list[Document]:
 def damage_text(damage: Document) -> str:
     """One range as a line of the log, of `/health` or of the status."""
     state = "missing" if damage["segment"] == NO_SEGMENT else "damaged"
+    if damage.get("possible") and not damage["given_up"]:
+        state = "missing, or compaction removed them"
     return _text(damage, f"{state} and given up" if damage["given_up"] else state)
 
 
@@ -122,6 +124,7 @@ def _document(
         "last_offset": damage.end_offset - 1,
         "given_up": damage.given_up,
         "problem": damage.problem,
+        **({"possible": True} if damage.is_possible else {}),
     }
     if damage.partition == NO_PARTITION:
         return document

@@ -1,10 +1,10 @@
 """The review of records that salvaged logs lack at their beginning, once this node knows its topics.
 
-Owns: which missing ranges are confirmed, so that they are reported as damage, and which are dropped because
-compaction may have removed the records; the log line with both. Invariant: nothing is reviewed before group 0
-has applied what its log held at the start: before that, the policies of topics are unknown or old. A range of
-a topic that is not known even then waits, and reads of it fail. Does not: find missing records
-(`storage/missing_records.py`), or report them afterwards (`broker/maintenance/damage.py`).
+Owns: which missing ranges are confirmed, so that they are reported as damage, and which of them only as
+possible ones, because compaction may have removed the records; the log line with both. Invariant: nothing is
+reviewed before group 0 has applied what its log held at the start: before that, the policies of topics are
+unknown or old. A range of a topic that is not known even then waits, and reads of it fail. Does not: find
+missing records (`storage/missing_records.py`), or report them afterwards (`broker/maintenance/damage.py`).
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ class MissingRecordsReview:
     def _review(self, group: LogGroup, found: Sequence[DamagedRange]) -> None:
         confirmed: list[DamagedRange] = []
         dropped: list[DamagedRange] = []
+        possible: list[DamagedRange] = []
         certain: list[str] = []
         compacted: list[str] = []
         unknown: list[str] = []
@@ -78,14 +79,14 @@ class MissingRecordsReview:
                     unknown.append(text)
                     self._named.add((group.group_id, each.partition))
             elif "compact" in policy:
-                dropped.append(each)
+                possible.append(each)
                 compacted.append(text)
             else:
                 confirmed.append(each)
                 certain.append(text)
-        if confirmed or dropped:
+        if confirmed or dropped or possible:
             try:
-                group.log.damage.settle_missing(confirmed, dropped)
+                group.log.damage.settle_missing(confirmed, dropped, possible)
             except OSError as error:
                 self._not_written(group, error)
                 return
@@ -133,7 +134,10 @@ class MissingRecordsReview:
                 "`lockstep log skip-damage TOPIC-PARTITION` gives them up"
             )
         if compacted:
-            parts.append(f"these are missing, or compaction removed them: {_join_first(compacted)}")
+            parts.append(
+                f"these are missing, or compaction removed them: {_join_first(compacted)} (reads pass over "
+                "them here, where no other node can lead)"
+            )
         if unknown:
             parts.append(f"these are missing, of topics that are not known here: {_join_first(unknown)}")
         if losses:

@@ -11,7 +11,8 @@ operator gives a range up, and no later damage takes that back.
 Missing ranges are kept beside them, under NO_SEGMENT: records that the log lacks together with their segment
 (`storage/missing_records.py`). No read finds them again: a file that cannot be read calls for a new search of
 the log. They count as long as the log has no batch there. Until a missing range is confirmed it is not
-`known`, but a read of it fails: the confirmation needs the topic. Does not: look for damage (`batch_reader`,
+`known`, but a read of it fails: the confirmation needs the topic. Of a topic that is compacted it is only
+possible that records are missing. Does not: look for damage (`batch_reader`,
 `segment_compaction`) or repair it (`storage/segment_repair.py`). Thread-safe.
 """
 
@@ -42,6 +43,7 @@ class DamagedRange:
         "first_offset",
         "given_up",
         "is_confirmed",
+        "is_possible",
         "partition",
         "problem",
         "sequence",
@@ -58,6 +60,7 @@ class DamagedRange:
         problem: str,
         given_up: bool,
         is_confirmed: bool = True,
+        is_possible: bool = False,
     ) -> None:
         self.serial = serial
         """`Segment.serial` of the segment: another number once that segment has been rewritten."""
@@ -70,7 +73,10 @@ class DamagedRange:
         self.problem = problem
         self.given_up = given_up
         self.is_confirmed = is_confirmed
-        """False of a missing range that may have been removed by compaction, until the topic is known."""
+        """False of a missing range until the topic is known, which shows whether compaction may have removed
+        the records."""
+        self.is_possible = is_possible
+        """Whether compaction may have removed the records of a missing range: reads pass over them."""
 
     def __repr__(self) -> str:
         return f"DamagedRange({self.sequence}, {self.partition}, {self.first_offset}..{self.end_offset - 1})"
@@ -96,8 +102,6 @@ class DamageTable:
         """The missing ranges by local id, in the order of offsets; replaced, never changed."""
         self.is_unreadable = False
         """Whether the file was there and could not be read: missing ranges may have been in it."""
-        self.has_unconfirmed = False
-        """Whether compaction may have removed a missing range, by all that is known yet."""
 
     def load(self) -> bool:
         """Read the file, after the segment table is filled; True if it names a range of a present segment, as
@@ -118,6 +122,7 @@ class DamageTable:
                             str(each["problem"]),
                             bool(each["given_up"]),
                             not each.get("unconfirmed", False),
+                            bool(each.get("possible", False)),
                         )
                     )
         except (OSError, ValueError, LookupError, TypeError):
@@ -131,7 +136,6 @@ class DamageTable:
             if each.sequence == NO_SEGMENT:
                 missing.setdefault(each.partition, []).append(each)
         self._entries, self.missing = entries, missing
-        self.has_unconfirmed = not all(each.is_confirmed for each in entries)
 
     def known(self) -> list[DamagedRange]:
         """All known ranges, in the order of segment, partition and offset; missing ones first."""
@@ -216,19 +220,23 @@ class DamageTable:
             self._write()
 
     def list_unconfirmed(self) -> list[DamagedRange]:
-        """The missing ranges that may have been removed by compaction."""
+        """The missing ranges of which it is not known whether compaction may have removed them."""
         return [each for ranges in self.missing.values() for each in ranges if not each.is_confirmed]
 
-    def settle_missing(self, confirmed: Collection[DamagedRange], dropped: Collection[DamagedRange]) -> None:
-        """Confirms missing ranges, and forgets others. Raises OSError if the file cannot be written; then
-        nothing has changed."""
+    def settle_missing(
+        self,
+        confirmed: Collection[DamagedRange],
+        dropped: Collection[DamagedRange],
+        possible: Collection[DamagedRange] = (),
+    ) -> None:
+        """Confirms missing ranges, some as possible, and forgets others. Raises OSError if the file cannot be
+        written; then nothing has changed."""
         with self._lock:
-            before, gone = self._entries, {*confirmed, *dropped}
+            before, gone = self._entries, {*confirmed, *dropped, *possible}
             kept = [each for each in self._current(before) if each not in gone]
-            kept += [
-                DamagedRange(0, NO_SEGMENT, e.partition, e.first_offset, e.end_offset, e.problem, e.given_up)
-                for e in confirmed
-            ]
+            for e in (*confirmed, *possible):
+                limits = e.partition, e.first_offset, e.end_offset
+                kept.append(DamagedRange(0, NO_SEGMENT, *limits, e.problem, e.given_up, True, e in possible))
             self._replace_durably(kept, before)
 
     def _replace_durably(self, entries: list[DamagedRange], before: list[DamagedRange]) -> None:
@@ -282,6 +290,7 @@ class DamageTable:
                 "problem": each.problem,
                 "given_up": each.given_up,
                 **({} if each.is_confirmed else {"unconfirmed": True}),
+                **({"possible": True} if each.is_possible else {}),
             }
             for each in self._current(self._entries)
         ]

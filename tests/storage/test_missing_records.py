@@ -20,6 +20,7 @@ from lockstep.storage.log.salvage import SALVAGED_NAME
 from lockstep.storage.log_group import GroupOptions, LogGroup
 from lockstep.storage.missing_records import (
     MissingRecords,
+    has_missing_records,
     is_still_missing,
     must_not_spread,
     require_none_missing,
@@ -212,11 +213,20 @@ async def test_what_compaction_may_have_removed_is_passed_over(filled: Filled) -
     disk = await cut(filled)
     group = await opened(disk, salvage=True)
     damage, local_id = group.log.damage, filled.local_ids[0]
-    damage.settle_missing([], [each for each in damage.list_unconfirmed() if each.partition == local_id])
+    damage.settle_missing([], damage.missing[filled.local_ids[2]], damage.missing[local_id])
     await group.close()
     group = await opened(disk)
+    partition, damage = group.partitions[local_id], group.log.damage
     assert (await read_at(group, local_id, 0))[0] == [group.log.first_offset(local_id)]
-    assert [each for each, _, _ in unconfirmed(group)] == filled.local_ids[1:]
+    assert [each for each, _, _ in unconfirmed(group)] == filled.local_ids[1:2]
+    assert [(e.partition, e.is_possible) for e in damage.known()] == [(local_id, True)]
+    require_none_missing(group.log, [partition], 1)
+    assert not has_missing_records(group.log, partition)
+    damage.settle_missing([], damage.list_unconfirmed())
+    assert must_not_spread(group.log, group.control), "they may be missing all the same"
+    assert [e.partition for e in damage.skip_damage(local_id)] == [local_id]
+    assert not must_not_spread(group.log, group.control)
+    assert (await read_at(group, local_id, 0))[0] == [group.log.first_offset(local_id)]
     await group.close()
 
 

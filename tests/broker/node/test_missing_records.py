@@ -55,16 +55,20 @@ class Damage:
     def __init__(self, ranges: list[DamagedRange]) -> None:
         self.ranges = ranges
         self.confirmed: list[DamagedRange] = []
+        self.possible: list[DamagedRange] = []
         self.error: OSError | None = None
 
     def list_unconfirmed(self) -> list[DamagedRange]:
         return self.ranges
 
-    def settle_missing(self, confirmed: list[DamagedRange], dropped: list[DamagedRange]) -> None:
+    def settle_missing(
+        self, confirmed: list[DamagedRange], dropped: list[DamagedRange], possible: list[DamagedRange]
+    ) -> None:
         if self.error is not None:
             raise self.error
         self.confirmed += confirmed
-        self.ranges = [each for each in self.ranges if each not in confirmed and each not in dropped]
+        self.possible += possible
+        self.ranges = [each for each in self.ranges if each not in (*confirmed, *dropped, *possible)]
 
 
 class Node:
@@ -124,9 +128,11 @@ def test_missing_records_are_named_once_with_what_to_do(caplog: pytest.LogCaptur
 def test_what_compaction_may_have_removed_is_no_certain_loss(caplog: pytest.LogCaptureFixture) -> None:
     node = Node((COMPACTED, 0, 0, 9))
     assert node.logged(caplog) == (
-        f"{BEGIN}these are missing, or compaction removed them: stocks-0: offsets 0 to 8{REMEDY}"
+        f"{BEGIN}these are missing, or compaction removed them: stocks-0: offsets 0 to 8 (reads pass over "
+        f"them here, where no other node can lead){REMEDY}"
     )
     assert node.damage.confirmed == node.damage.ranges == []
+    assert [each.partition for each in node.damage.possible] == [1]
     compacting = Node((DEFAULT, 0, 0, 9), settings=Settings(log_cleanup_policy=("compact",)))
     assert "or compaction removed them: plain-0" in compacting.logged(caplog)
     assert compacting.damage.confirmed == []
@@ -185,13 +191,17 @@ def test_nothing_is_logged_of_internal_topics_deleted_ones_or_without_a_loss(
     assert deleted.logged(caplog) == "" and deleted.damage.ranges == deleted.damage.confirmed == []
 
 
-def test_a_follower_serves_nobody_before_its_missing_records_are_reviewed() -> None:
-    """Their readers, of a compacted topic for one, would get an error for records that are none."""
-    log = SimpleNamespace(whole_index=3, damage=SimpleNamespace(has_unconfirmed=True))
-    group = SimpleNamespace(is_leader=False, applied_index=3, log=log)
+def test_a_follower_serves_nobody_while_records_may_be_missing() -> None:
+    missing = DamagedRange(0, NO_SEGMENT, 1, 0, 9, "gone", False, False)
+    damage = SimpleNamespace(missing={1: [missing]})
+    log = SimpleNamespace(whole_index=3, damage=damage, first_offset=lambda _: None)
+    control = SimpleNamespace(partitions={1: PartitionLog(1, DELETED, 0)})
+    group = SimpleNamespace(is_leader=False, applied_index=3, log=log, control=control)
     assert not is_whole(cast(LogGroup, group))
-    log.damage.has_unconfirmed = False
+    damage.missing = {}
     assert is_whole(cast(LogGroup, group))
+    log.whole_index = 4
+    assert not is_whole(cast(LogGroup, group))
 
 
 def test_a_line_names_so_many_partitions_at_most(caplog: pytest.LogCaptureFixture) -> None:
@@ -282,10 +292,9 @@ async def test_consumers_get_the_records_of_another_node(
     (data,) = await read(await cluster.client(leader), {0: 0})
     assert data.error_code == 0 and read_header(_bytes(data)).base_offset == 0
     client = await cluster.client(node_id)
-    (data,) = await read(client, {0: last})
-    assert (data.error_code, data.records or b"") == (ErrorCode.NOT_LEADER_OR_FOLLOWER, b"")
-    (data,) = await read(client, {0: last + 1})
-    assert data.error_code == 0 and read_header(_bytes(data)).base_offset == last + 1
+    for offset in (last, last + 1):
+        (data,) = await read(client, {0: offset})
+        assert (data.error_code, data.records or b"") == (ErrorCode.NOT_LEADER_OR_FOLLOWER, b"")
     assert not cluster.brokers[leader].assembly.nodes.may_serve(node_id, 1)
 
 
@@ -321,6 +330,34 @@ async def test_missing_records_are_damage_until_they_are_given_up(
     assert data.error_code == 0 and read_header(_bytes(data)).base_offset == last + 1
     assert (await searched(client, 0)).offset == last + 1
     assert _trouble(broker) == "" and "given up" in damage_text(node_damage(broker.assembly.cluster)[0])
+
+
+async def test_what_compaction_may_have_removed_is_read_at_another_node(
+    start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only another node knows, so it leads; where none can, this one passes over what may be missing."""
+    monkeypatch.setattr(MissingRecordsReview, "_policy", lambda *_: "compact")
+    cluster, node_id = await without_oldest_segments(start_cluster)
+    broker = cluster.brokers[node_id]
+    await until(lambda: bool(node_damage(broker.assembly.cluster)))
+    (known,) = node_damage(broker.assembly.cluster)
+    last = known["last_offset"]
+    text = f"t-0: offsets 0 to {last} are missing, or compaction removed them (log group 1)"
+    assert damage_text(known) == text == _trouble(broker)
+    leader = cluster.leader_of(1)
+    assert leader not in (None, node_id)
+    assert leader is not None and not cluster.brokers[leader].assembly.nodes.may_serve(node_id, 1)
+    client = await cluster.client(node_id)
+    (data,) = await read(client, {0: 0})
+    assert data.error_code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    report_nothing(monkeypatch)  # as where no node has them
+    await cluster.led_by(1, node_id)
+    (data,) = await read(client, {0: 0})
+    assert data.error_code == 0 and read_header(_bytes(data)).base_offset == last + 1
+    given = (await ask(client, do="give_up", topic="t", partition=0))["given_up"]
+    assert [each["last_offset"] for each in given] == [last]  # type: ignore[attr-defined]
+    assert _trouble(broker) == ""
+    assert damage_text(node_damage(broker.assembly.cluster)[0]).endswith("missing and given up (log group 1)")
 
 
 async def test_missing_records_do_not_spread_by_a_snapshot(

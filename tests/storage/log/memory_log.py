@@ -37,7 +37,6 @@ class NoDamage:
     """The `DamageTable` of a log in memory, which is never damaged."""
 
     missing: dict[int, list[DamagedRange]] = {}  # noqa: RUF012
-    has_unconfirmed = False
 
     def known(self) -> list[DamagedRange]:
         """None."""
