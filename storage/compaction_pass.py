@@ -7,7 +7,7 @@ well. Members clean by themselves: below the checkpoint segments are state, not 
 Invariants: segments are judged from the oldest on and a pass ends where one cannot be rewritten, so that a
 tombstone never goes before what it deletes; nothing above the older of the kept checkpoints changes. A pass
 that ends early has done no harm: the next one does it again. Runs in a thread; pauses and gives up in
-`breathe`. Source: Kafka's Cleaner; docs/storage_rules.md.
+`throttle`. Source: Kafka's Cleaner; docs/storage_rules.md.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ for little, and what is deleted last takes the whole file along."""
 
 
 class CleaningPaused(Exception):
-    """`breathe` raises it to end a pass: the group closes, or becomes another log."""
+    """`throttle` raises it to end a pass: the group closes, or becomes another log."""
 
 
 class CompactionTarget(NamedTuple):
@@ -65,7 +65,7 @@ def clean(
     log_start: Callable[[int], int],
     now_ms: int,
     memory_bytes: int,
-    breathe: Callable[[int], None],
+    throttle: Callable[[int], None],
     horizons_end: Callable[[], bool] = lambda: True,
 ) -> Cleaned:
     """Clean partitions as far as a map of `memory_bytes` reaches; those it does not reach are left out.
@@ -74,7 +74,7 @@ def clean(
     segments as they were, and must not arrive without the tombstones of their records. `log_start`: by local
     id, below which everything is deleted; `LAST_OFFSET` for a closed one, and for the control partition,
     whose records a checkpoint covers. Raises CorruptLog, FramesUnavailable, StorageFull, OffsetOutOfRange
-    where the log changed, and whatever `breathe` does.
+    where the log changed, and whatever `throttle` does.
     """
     passes: dict[int, PartitionCleaning] = {}
     newest = {each.partition: each.newest_offset for each in wanted}
@@ -82,11 +82,11 @@ def clean(
     for each in wanted:
         if room <= 0:
             break
-        found = passes[each.partition] = _map_keys(log, each, now_ms, room, breathe, horizons_end)
+        found = passes[each.partition] = _map_keys(log, each, now_ms, room, throttle, horizons_end)
         room -= len(found.map)
 
     def judge(entry: DirectoryEntry, payload: Buffer) -> RewrittenBatch | bool:
-        breathe(0)
+        throttle(0)
         local_id = entry.partition
         if entry.base_offset + entry.record_count <= log_start(local_id):
             return False
@@ -104,7 +104,7 @@ def clean(
     saved_bytes = segments = 0
     for segment in _touched_segments(log, passes, log_start):
         try:
-            fewer = log.clean(segment.sequence, judge, breathe, is_closed)
+            fewer = log.clean(segment.sequence, judge, throttle, is_closed)
         except (FramesUnavailable, ValueError):
             if log.has_segment(segment.sequence):
                 raise
@@ -121,7 +121,7 @@ def _map_keys(
     wanted: CompactionTarget,
     now_ms: int,
     room: int,
-    breathe: Callable[[int], None],
+    throttle: Callable[[int], None],
     horizons_end: Callable[[], bool],
 ) -> PartitionCleaning:
     """A partition's rules, with the last offset of every key in the stretch that it wants cleaned."""
@@ -132,7 +132,7 @@ def _map_keys(
     while offset < found.end:
         before = offset
         for buffer in read_over_gaps(log, local_id, 0, offset, READ_BYTES, found.end).buffers:
-            offset = found.fill(buffer, breathe)
+            offset = found.fill(buffer, throttle)
             if offset >= found.end:
                 break
         if offset == before:

@@ -121,7 +121,7 @@ class PartitionCleaning:
 
     # -- the map ----------------------------------------------------------------------------------------
 
-    def fill(self, batches: Buffer, breathe: Callable[[int], None]) -> int:
+    def fill(self, batches: Buffer, throttle: Callable[[int], None]) -> int:
         """Put neighbouring batches into the map; the offset after them, or `end` where that comes first.
         CorruptLog where one does not verify: its keys cannot be believed."""
         view = memoryview(batches)
@@ -135,7 +135,7 @@ class PartitionCleaning:
                 self.end = header.base_offset
                 return self.end
             next_offset = header.next_offset
-            breathe(header.total_bytes)
+            throttle(header.total_bytes)
         return next_offset
 
     def _note(self, batch: memoryview, header: BatchHeader) -> bool:

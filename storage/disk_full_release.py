@@ -34,4 +34,4 @@ async def free_on_full_disk(group: LogGroup) -> int:
             group.log.drop_indexes(dead[-1])
         except WriteFailed:
             pass  # room would not help: the checkpointer has logged it
-    return group.free_dead_segments()
+    return group.free_deleted_segments()

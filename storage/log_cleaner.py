@@ -44,20 +44,20 @@ class LogCleaner:
         wanted: Sequence[CompactionTarget],
         now_ms: int,
         memory_bytes: int,
-        breathe: Callable[[int], None],
+        throttle: Callable[[int], None],
     ) -> Cleaned | None:
         """Runs a compaction pass over this log, on a thread; None where a snapshot replaces the log. A
         partition is dirty from its `compaction_progress` on, if that is lower. Raises
         what the pass raises."""
         async with self._running:
-            return await self._clean(wanted, now_ms, memory_bytes, breathe)
+            return await self._clean(wanted, now_ms, memory_bytes, throttle)
 
     async def _clean(
         self,
         wanted: Sequence[CompactionTarget],
         now_ms: int,
         memory_bytes: int,
-        breathe: Callable[[int], None],
+        throttle: Callable[[int], None],
     ) -> Cleaned | None:
         if self._has_to_wait:
             return None
@@ -67,7 +67,7 @@ class LogCleaner:
         def go_on(count: int) -> None:
             if self._has_to_wait or progress.resets != resets:
                 raise CleaningPaused
-            breathe(count)
+            throttle(count)
 
         wanted = [
             each._replace(dirty_offset=min(each.dirty_offset, progress.of(each.partition))) for each in wanted
@@ -83,17 +83,17 @@ class LogCleaner:
         progress.note(done.ends, self._control.partitions)
         return done
 
-    async def join(self, breathe: Callable[[int], None]) -> int:
+    async def join(self, throttle: Callable[[int], None]) -> int:
         """Join small neighbouring files of this member's log, on a thread; how many files fewer there are, 0
         where it has to wait. Raises as `DataLog.join`; after FlushFailed the member has ended."""
         async with self._running:
-            return 0 if self._has_to_wait else await self._join(breathe)
+            return 0 if self._has_to_wait else await self._join(throttle)
 
-    async def _join(self, breathe: Callable[[int], None]) -> int:
+    async def _join(self, throttle: Callable[[int], None]) -> int:
         def go_on(count: int) -> None:
             if self._has_to_wait:
                 raise CleaningPaused
-            breathe(count)
+            throttle(count)
 
         try:
             return await self._loop.run_in_executor(

@@ -437,11 +437,11 @@ class LogGroup:
         arguments = (self.log, partition, offset, max_bytes, end, True)
         return await self._loop.run_in_executor(self._threads, gap_reads.read, *arguments)
 
-    async def scrub(self, sequence: int, breathe: Callable[[int], None]) -> tuple[int, int] | None:
+    async def scrub(self, sequence: int, throttle: Callable[[int], None]) -> tuple[int, int] | None:
         """Verifies a sealed segment; a corrupt one is fetched from the other members and rewritten.
 
         Returns the first and last corrupt index; None where all verifies. Raises OSError, ScrubEnded."""
-        return await self._replica.repairing.scrub(sequence, breathe)
+        return await self._replica.repairing.scrub(sequence, throttle)
 
     # --- the group's own entries --------------------------------------------------------------------------
 
@@ -453,9 +453,9 @@ class LogGroup:
         self.append(partition, batch, read_header(batch), reserved=reserved)
         await self.committed()
 
-    def free_dead_segments(self) -> int:
+    def free_deleted_segments(self) -> int:
         """Frees segments that hold only deleted records; returns how many."""
-        freed = self.log.free_dead_segments(self.control.log_start)
+        freed = self.log.free_deleted_segments(self.control.log_start)
         if freed:
             self._replica.trim()
         return freed

@@ -166,14 +166,14 @@ class SegmentRepair:
         if self._timer is not None:
             self._timer.cancel()
 
-    def scrub(self, sequence: int, breathe: Callable[[int], None]) -> asyncio.Future[tuple[int, int] | None]:
+    def scrub(self, sequence: int, throttle: Callable[[int], None]) -> asyncio.Future[tuple[int, int] | None]:
         """Read a sealed segment through; where it is corrupt a repair begins. The result: what is corrupt.
         Raises OSError, and ScrubEnded."""
 
         def go_on(count: int) -> None:
             if self._stopped:
                 raise ScrubStopped
-            breathe(count)
+            throttle(count)
 
         chains: list[int | None] = []
         """The chain value before what is corrupt: within a joined segment it is read."""
@@ -248,7 +248,7 @@ class SegmentRepair:
         repair.without_peers = repair.is_busy = True
         self._stop_timer()
         writing = self._loop.run_in_executor(
-            self._threads, self._log.drop_dead_damage, repair.sequence, self._log_starts
+            self._threads, self._log.drop_deleted_damage, repair.sequence, self._log_starts
         )
         writing.add_done_callback(partial(self._end_alone, repair))
 

@@ -247,7 +247,7 @@ class Node:
                 start = places.popleft()[1]
             if start:
                 await self.group.advance_log_starts({self.partition.local_id: start})
-        self.group.free_dead_segments()
+        self.group.free_deleted_segments()
 
     def stats(self) -> dict[str, Any]:
         """Counts since the start."""

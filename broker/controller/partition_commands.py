@@ -135,7 +135,7 @@ class PartitionCommands:
             if numbers:
                 group = self._cluster.groups[group_id]
                 await group.close_partitions(numbers)
-                group.free_dead_segments()
+                group.free_deleted_segments()
 
     async def _end(self, group_id: int, topic_id: bytes, indexes: Sequence[int]) -> None:
         async with self._locks.setdefault(group_id, asyncio.Lock()):

@@ -265,7 +265,7 @@ class Compaction:
             return 0
         self._log_unreadable(group, result.unreadable, {each.log.local_id: each for each in compacted})
         self._forget_others(set(self._cluster.groups.values()))
-        freed = group.free_dead_segments()
+        freed = group.free_deleted_segments()
         self._has_rewritten |= result.segments > 0
         if (
             result.segments

@@ -125,7 +125,7 @@ class Retention:
                 except StorageError as error:
                     log.warning("log group %d: retention is delayed: %s", group.group_id, error)
         for group in list(self._cluster.groups.values()):
-            freed = group.free_dead_segments()
+            freed = group.free_deleted_segments()
             if freed:
                 log.info("log group %d: %s freed", group.group_id, pluralize(freed, "log file"))
         return sum(len(new_starts) for new_starts in starts.values())

@@ -307,7 +307,7 @@ class LogReader:
             got = 0
         return memoryview(data)[:got], last
 
-    def scan_for_damage(self, sequence: int, breathe: Callable[[int], None]) -> None:
+    def scan_for_damage(self, sequence: int, throttle: Callable[[int], None]) -> None:
         """Add each damaged batch of a sealed segment to the damage table. OSError as
         `SegmentRewriter.scrub`."""
         segment = self._table.acquire(sequence)
@@ -316,12 +316,12 @@ class LogReader:
         try:
             for share in self._table.partitions_of(segment):
                 if share.partition not in (CONTROL_PARTITION, NOTES_PARTITION):
-                    self._scan_partition(segment, share, breathe)
+                    self._scan_partition(segment, share, throttle)
         finally:
             self._table.release(segment)
 
     def _scan_partition(
-        self, segment: Segment, share: SegmentPartition, breathe: Callable[[int], None]
+        self, segment: Segment, share: SegmentPartition, throttle: Callable[[int], None]
     ) -> None:
         local_id = share.partition
         try:
@@ -337,7 +337,7 @@ class LogReader:
             while first < end:
                 view, last = self._read_stretch(segment, index.positions[first], index, first, end, True)
                 bad_row = _first_bad_row(index, first, last, view)
-                breathe(sum(index.lengths[first : bad_row + 1]))  # what is behind it comes again
+                throttle(sum(index.lengths[first : bad_row + 1]))  # what is behind it comes again
                 if bad_row < last:
                     self._damage.note(_damaged_range(segment, local_id, index, bad_row))
                 first = min(bad_row + 1, last)

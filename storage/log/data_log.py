@@ -16,7 +16,7 @@ Everything belongs to one thread but what may run in another one: opening, closi
 `first_offset`, `timestamp_lookup`, `first_younger`, `max_timestamp_batch`, `partition_bytes`, `lsns`), frames
 and checkpoints for others (`frames_cold`, `chain_at_cold`, `ship_frames`, `next_on_disk`, `load_checkpoint`),
 what there is to clean or delete (`segments`, `cleanable_segments`, `has_segment`, `partition_shares`),
-`scrub`, `write_checkpoint`, `rewrite_segment`, `drop_dead_damage`, `as_cleaned`, `clean`, `join`,
+`scrub`, `write_checkpoint`, `rewrite_segment`, `drop_deleted_damage`, `as_cleaned`, `clean`, `join`,
 `has_small_neighbours`, `begin_install` with `add` and `prepare`, `flush`.
 Rules: `docs/disk_format.md`.
 """

@@ -149,10 +149,10 @@ class Joiner:
     def run(
         self,
         damaged: Collection[int],
-        breathe: Callable[[int], None],
+        throttle: Callable[[int], None],
         is_closed: Callable[[int], bool],
     ) -> int:
-        """Join what is planned, at most `MAX_GROUPS` groups; how many files fewer there are. `breathe` as
+        """Join what is planned, at most `MAX_GROUPS` groups; how many files fewer there are. `throttle` as
         `SegmentRewriter.clean`. CorruptLog or OSError, after the other groups, where a segment is corrupt or
         is
         lost: once it is known to be damaged it is left out. StorageFull where the room went meanwhile,
@@ -161,7 +161,7 @@ class Joiner:
         errors: list[OSError | CorruptLog] = []
         for group in itertools.islice(self.find_groups(damaged), MAX_GROUPS):
             try:
-                self._join(group, breathe, is_closed)
+                self._join(group, throttle, is_closed)
                 fewer += len(group) - 1
             except FramesUnavailable:  # freed or replaced meanwhile
                 continue
@@ -174,14 +174,14 @@ class Joiner:
         return fewer
 
     def _join(
-        self, old: list[Segment], breathe: Callable[[int], None], is_closed: Callable[[int], bool]
+        self, old: list[Segment], throttle: Callable[[int], None], is_closed: Callable[[int], bool]
     ) -> None:
         with self._segment_rewriter.lock:
             self._require_joinable(old)
             file = JoinedFile(old[0].first_sequence, old[-1].sequence, self._maintenance.state.joins + 1)
             temporary = self._directory / f"{file.stem}.join.tmp"
             try:
-                new = self._write_file(old, temporary, breathe, is_closed)
+                new = self._write_file(old, temporary, throttle, is_closed)
                 new.path, new.first_sequence = self._directory / file.name, file.first
                 self._switch(old, new, temporary, file.number)
             except BaseException:
@@ -204,17 +204,17 @@ class Joiner:
         self,
         old: list[Segment],
         temporary: Path,
-        breathe: Callable[[int], None],
+        throttle: Callable[[int], None],
         is_closed: Callable[[int], bool],
     ) -> Segment:
         """The file, flushed. ValueError where it is not what was planned; OSError, CorruptLog where a segment
         cannot be read; StorageFull, WriteFailed."""
         first, last = old[0], old[-1]
-        with contextlib.closing(self._frames(old, breathe)) as frames:
+        with contextlib.closing(self._frames(old, throttle)) as frames:
             head = next(frames)
             before = LogTail(first.first_index - 1, head.term, first.first_lsn, first.chain, head.time_ms)
             whole = itertools.chain((head,), frames)
-            new = self._segment_rewriter.write_file(old, temporary, whole, before, breathe, is_closed)
+            new = self._segment_rewriter.write_file(old, temporary, whole, before, throttle, is_closed)
         found, wanted = new.tail, last.tail
         if (found.index, found.next_lsn, found.chain) != (wanted.index, wanted.next_lsn, wanted.chain):
             raise ValueError(f"segments {first.first_sequence} to {last.sequence}: not the frames they had")
@@ -222,9 +222,9 @@ class Joiner:
             raise ValueError(f"segments {first.first_sequence} to {last.sequence}: {new.size} bytes in one")
         return new
 
-    def _frames(self, old: list[Segment], breathe: Callable[[int], None]) -> Generator[Frame, None, None]:
+    def _frames(self, old: list[Segment], throttle: Callable[[int], None]) -> Generator[Frame, None, None]:
         for each in old:
-            with contextlib.closing(self._segment_rewriter.frames_of(each, breathe)) as frames:
+            with contextlib.closing(self._segment_rewriter.frames_of(each, throttle)) as frames:
                 yield from frames
 
     def _switch(self, old: list[Segment], new: Segment, temporary: Path, number: int) -> None:

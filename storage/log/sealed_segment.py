@@ -48,7 +48,7 @@ class SealedSegment:
         """Returns whether all of it is below the log starts of its partitions, the control partition
         included."""
         summary = self._segment.summary
-        return summary is not None and summary.live_row(log_start, self._segment.kept_by) < 0
+        return summary is not None and summary.live_row(log_start, self._segment.first_live_row) < 0
 
     def dead_bytes(self, log_start: Callable[[int], int]) -> int:
         """Bytes of partitions that have nothing here from their log start on."""

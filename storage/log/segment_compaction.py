@@ -98,9 +98,9 @@ class SegmentRewriter:
     # -- looking for corruption
     # --------------------------------------------------------------------------------
 
-    def scrub(self, sequence: int, breathe: Callable[[int], None] = _go_on) -> tuple[int, int] | None:
+    def scrub(self, sequence: int, throttle: Callable[[int], None] = _go_on) -> tuple[int, int] | None:
         """Read all of a sealed segment: the first and last index that it needs from elsewhere, or None
-        where all verifies. A damaged index file is made again from the frames. `breathe` as `clean`. Raises
+        where all verifies. A damaged index file is made again from the frames. `throttle` as `clean`. Raises
         OSError where it cannot be read for another reason than that the disk has lost it."""
         held = self._table.acquire(sequence)
         if held is None or held.summary is None:
@@ -108,7 +108,7 @@ class SegmentRewriter:
                 self._table.release(held)
             return None
         try:
-            batches = unless_lost(lambda: self._verify_segment(held, breathe))
+            batches = unless_lost(lambda: self._verify_segment(held, throttle))
             if batches is None and self.was_replaced(held):
                 return None
             if batches is not None and not self._index_is_whole(held, batches):
@@ -117,7 +117,9 @@ class SegmentRewriter:
             if batches is not None:
                 return None
             return (
-                self._damaged_frames(held, breathe) if held.is_joined else (held.first_index, held.tail.index)
+                self._damaged_frames(held, throttle)
+                if held.is_joined
+                else (held.first_index, held.tail.index)
             )
         finally:
             self._table.release(held)
@@ -128,7 +130,7 @@ class SegmentRewriter:
         with self._maintenance.quiet():
             return not self._table.is_current(held)
 
-    def _damaged_frames(self, held: Segment, breathe: Callable[[int], None]) -> tuple[int, int]:
+    def _damaged_frames(self, held: Segment, throttle: Callable[[int], None]) -> tuple[int, int]:
         """The first and the last frame of a segment that do not verify: other members may have freed what
         was joined with them, or not have cleaned it."""
         first, last = held.first_index, held.tail.index
@@ -149,10 +151,10 @@ class SegmentRewriter:
                 damaged.append(index)
             max_bytes = BYTES_PER_WRITE if frames else 0  # many may be damaged: each is read once
             index = frames[-1].index + 1 if frames else index + 1
-            breathe(sum([frame_bytes(frame) for frame in frames or ()]))
+            throttle(sum([frame_bytes(frame) for frame in frames or ()]))
         return (min(damaged), max(damaged)) if damaged else (first, last)
 
-    def _verify_segment(self, held: Segment, breathe: Callable[[int], None]) -> dict[int, BatchIndex] | None:
+    def _verify_segment(self, held: Segment, throttle: Callable[[int], None]) -> dict[int, BatchIndex] | None:
         batches: dict[int, BatchIndex] = {}
         header = self._header(held)
         if header is None or (header.first_index, header.chain) != (held.first_index, held.chain):
@@ -160,7 +162,7 @@ class SegmentRewriter:
         scan = self._scan(held)
         for frame in scan.frames():
             add_to_index(batches, frame.entries, frame.payload_offset)
-            breathe(frame.end - frame.offset)
+            throttle(frame.end - frame.offset)
         whole = scan.offset == held.end and scan.tail.chain == held.tail.chain
         return batches if whole else None
 
@@ -238,7 +240,7 @@ class SegmentRewriter:
             index = frames[-1].index + 1
             yield from frames
 
-    def drop_dead_damage(self, sequence: int, log_starts: Callable[[int], int]) -> None:
+    def drop_deleted_damage(self, sequence: int, log_starts: Callable[[int], int]) -> None:
         """Write a joined segment afresh without its damaged batches, where each of them is deleted: no other
         member may have them any more, and what lives in the same file must not wait for that. ValueError
         where the segment must stay as it is; CorruptLog or OSError where more is damaged; FramesUnavailable,
@@ -248,10 +250,10 @@ class SegmentRewriter:
             if not segment.is_joined:
                 raise ValueError(f"segment {sequence} was not joined")
             self._require_room_beside(segment)
-            with contextlib.closing(self._without_dead_damage(segment, log_starts)) as frames:
+            with contextlib.closing(self._without_deleted_damage(segment, log_starts)) as frames:
                 self._rewrite(segment, frames)
 
-    def _without_dead_damage(
+    def _without_deleted_damage(
         self, segment: Segment, log_starts: Callable[[int], int]
     ) -> Generator[Frame, None, None]:
         held = self._hold(segment)
@@ -323,7 +325,7 @@ class SegmentRewriter:
         self,
         sequence: int,
         judge: Judge,
-        breathe: Callable[[int], None] = _go_on,
+        throttle: Callable[[int], None] = _go_on,
         is_closed: Callable[[int], bool] = _is_open,
     ) -> int:
         """Take out of a sealed segment what `judge` does, and from its file what was never written because it
@@ -331,7 +333,7 @@ class SegmentRewriter:
 
         Only below the older of the two kept checkpoints (ValueError): until then either may be replayed from.
         A segment in which something changes is read twice, so that memory holds only what changes.
-        Somebody must keep the newest batch of every partition, so that reads have an end to reach. `breathe`
+        Somebody must keep the newest batch of every partition, so that reads have an end to reach. `throttle`
         is called often, with the bytes that were just read or written: it may pause, or raise to give up.
         A partition that `is_closed` has no row left in the segment's index when all its batches are gone.
         CorruptLog where the segment is corrupt, OSError where it cannot be read; FramesUnavailable,
@@ -340,7 +342,7 @@ class SegmentRewriter:
             segment = self.require_rewritable(sequence, self._maintenance.freeable_below())
             changes: dict[int, Changes] = {}
             removed_bytes = 0
-            with contextlib.closing(self.frames_of(segment, breathe)) as frames:
+            with contextlib.closing(self.frames_of(segment, throttle)) as frames:
                 for frame in frames:
                     if found := judge_frame(frame, judge):
                         changes[frame.index] = found
@@ -348,18 +350,18 @@ class SegmentRewriter:
             if not changes and not segment.is_mostly_unused:
                 return 0
             self._require_room_beside(segment, removed_bytes)
-            with contextlib.closing(self.frames_of(segment, breathe)) as frames:
+            with contextlib.closing(self.frames_of(segment, throttle)) as frames:
                 left = (apply_changes(frame, changes.pop(frame.index, {})) for frame in frames)
-                return segment.size - self._rewrite(segment, left, None, breathe, is_closed).size
+                return segment.size - self._rewrite(segment, left, None, throttle, is_closed).size
 
-    def frames_of(self, segment: Segment, breathe: Callable[[int], None]) -> Generator[Frame, None, None]:
+    def frames_of(self, segment: Segment, throttle: Callable[[int], None]) -> Generator[Frame, None, None]:
         """All frames of a segment, each verified. CorruptLog, FramesUnavailable."""
         held = self._hold(segment)
         try:
             scan = self._scan(held)
             for scanned in scan.frames():
                 yield scanned.frame()
-                breathe(scanned.end - scanned.offset)
+                throttle(scanned.end - scanned.offset)
             if scan.offset != held.end:
                 raise CorruptLog(f"{held.path} byte {scan.offset}: {scan.reason}")
         finally:
@@ -413,7 +415,7 @@ class SegmentRewriter:
         old: Segment,
         frames: Iterable[Frame],
         chain: int | None = None,
-        breathe: Callable[[int], None] = _go_on,
+        throttle: Callable[[int], None] = _go_on,
         is_closed: Callable[[int], bool] = _is_open,
     ) -> Segment:
         """`chain`: what the first frame follows, where that is not the segment's first."""
@@ -426,7 +428,7 @@ class SegmentRewriter:
         temporary = self._directory / f"{old.sequence:016d}.rewrite.tmp"
         try:
             whole = itertools.chain((first,), frames)
-            new = self.write_file([old], temporary, whole, before, breathe, is_closed)
+            new = self.write_file([old], temporary, whole, before, throttle, is_closed)
             new.path, new.first_sequence = old.path, old.first_sequence
             if old.is_joined and new.size > max(self._segment_bytes, old.size):
                 raise ValueError(f"segment {old.sequence}: {new.size} bytes of members that cleaned less")
@@ -444,7 +446,7 @@ class SegmentRewriter:
         temporary: Path,
         frames: Iterator[Frame],
         before: LogTail,
-        breathe: Callable[[int], None],
+        throttle: Callable[[int], None],
         is_closed: Callable[[int], bool],
     ) -> Segment:
         """Write the frames of neighbouring segments into one flushed file, under the last one's sequence.
@@ -460,7 +462,7 @@ class SegmentRewriter:
                 with _as_write_errors(temporary):
                     count = rewrite.add(some)
                     rewrite.write_back(count)
-                breathe(count)
+                throttle(count)
             with _as_write_errors(temporary):
                 return rewrite.finish(self._previous_end(old[0]), last.written_end or last.end)
         finally:

@@ -60,7 +60,7 @@ class MaintainedLog(TruncatableLog):
         self.damage = DamageTable(fs, directory, table, self._on_new_damage)
         self._reader = LogReader(fs, table, SharedReads(options.shared_reads_bytes), self.damage)
         self.corruption_found = False
-        """Somebody could not read what is here; who scrubs takes it back."""
+        """A reader found damage since the last scrub; the next scrub resets it."""
 
     # -- retention --------------------------------------------------------------------------------------
 
@@ -89,32 +89,32 @@ class MaintainedLog(TruncatableLog):
             if segment.tail.index <= last_index:
                 self._maintenance.forget_index(segment)
 
-    def free_dead_segments(self, log_starts: Callable[[int], int]) -> int:
+    def free_deleted_segments(self, log_starts: Callable[[int], int]) -> int:
         """Free the sealed segments in which every partition ends below its log start, or has nothing left
         since it was cleaned; how many. Only below the older of the two kept checkpoints, so that either
         serves. Files follow in the background."""
         below = self._maintenance.freeable_below()
-        dead = []
+        deleted = []
         for segment in self._table.sealed():
             if segment.sequence >= below:
                 break
             summary = segment.summary
             assert summary is not None
-            row = summary.live_row(log_starts, segment.kept_by)
+            row = summary.live_row(log_starts, segment.first_live_row)
             if row < 0:
-                dead.append(segment)
+                deleted.append(segment)
             else:
-                segment.kept_by = row
-        return self._free(dead)
+                segment.first_live_row = row
+        return self._free(deleted)
 
     @property
     def whole_index(self) -> int:
-        """Before this entry is applied, what is here may lack records in whose place newer ones came: nobody
-        is to read it."""
+        """Until this entry is applied, records may be missing whose replacements come from a snapshot; no
+        client may read."""
         return self._maintenance.state.whole_index
 
     def expect_whole_at(self, index: int) -> None:
-        """Raise `whole_index`; it is on the disk when this returns. FlushFailed."""
+        """Raise `whole_index` to this entry; it is on the disk when this returns. Raises FlushFailed."""
         try:
             self._maintenance.save_whole_index(index)
         except OSError as error:
@@ -122,16 +122,16 @@ class MaintainedLog(TruncatableLog):
 
     def free_below(self, index: int, whole_index: int) -> int:
         """Free the sealed segments whose frames all come before this one, as far as both kept checkpoints
-        lie above them; how many. What came in the place of their records is there once `whole_index` is
-        applied. FlushFailed."""
+        lie above them; how many. Records that replace theirs are there once the entry `whole_index` is
+        applied. Raises FlushFailed."""
         below = self._maintenance.freeable_below()
-        dead = [s for s in self._table.sealed() if s.sequence < below and s.tail.index < index]
-        if dead:
+        freed = [s for s in self._table.sealed() if s.sequence < below and s.tail.index < index]
+        if freed:
             self.expect_whole_at(whole_index)
-        return self._free(dead)
+        return self._free(freed)
 
-    def _free(self, dead: list[Segment]) -> int:
-        removed = self._table.remove(dead)
+    def _free(self, segments: list[Segment]) -> int:
+        removed = self._table.remove(segments)
         if removed:
             self._maintenance.free(removed)
             self._maintenance.wake()
@@ -140,16 +140,17 @@ class MaintainedLog(TruncatableLog):
     # --- corruption and cleaning --------------------------------------------------------------------------
 
     def scrub(
-        self, sequence: int, breathe: Callable[[int], None] = lambda count: None
+        self, sequence: int, throttle: Callable[[int], None] = lambda count: None
     ) -> tuple[int, int] | None:
         """`SegmentRewriter.scrub`: the frames that a sealed segment needs from another node, None where it is
-        whole or gone. Afterwards `damage` names its damaged batches. For any thread."""
+        whole or gone. Afterwards `damage` names its damaged batches. `throttle` is called with the bytes that
+        were just read. For any thread."""
         segment = self._table.get(sequence)
-        corrupt_frames = self._segment_rewriter.scrub(sequence, breathe)
+        corrupt_frames = self._segment_rewriter.scrub(sequence, throttle)
         if segment is None or corrupt_frames is None:
             self.damage.forget(sequence)
             return None
-        self._reader.scan_for_damage(sequence, breathe)
+        self._reader.scan_for_damage(sequence, throttle)
         if not self.damage.is_damaged(sequence):
             problem = f"segment {sequence}: frames {corrupt_frames[0]} to {corrupt_frames[1]} do not verify"
             self.damage.note_frames(segment, *corrupt_frames, problem)
@@ -183,11 +184,12 @@ class MaintainedLog(TruncatableLog):
         self,
         sequence: int,
         judge: Judge,
-        breathe: Callable[[int], None] = lambda _: None,
+        throttle: Callable[[int], None] = lambda _: None,
         is_closed: Callable[[int], bool] = lambda _: False,
     ) -> int:
-        """`SegmentRewriter.clean`: take out of a sealed segment what `judge` does. For any thread."""
-        return self._segment_rewriter.clean(sequence, judge, breathe, is_closed)
+        """`SegmentRewriter.clean`: remove or shorten batches of a sealed segment as `judge` says.
+        `throttle` is called with the bytes that were just read or written. For any thread."""
+        return self._segment_rewriter.clean(sequence, judge, throttle, is_closed)
 
     def has_small_neighbours(self) -> bool:
         """True if `join` would find something. For any thread."""
@@ -195,19 +197,19 @@ class MaintainedLog(TruncatableLog):
 
     def join(
         self,
-        breathe: Callable[[int], None] = lambda _: None,
+        throttle: Callable[[int], None] = lambda _: None,
         is_closed: Callable[[int], bool] = lambda _: False,
     ) -> int:
-        """`Joiner.run`: join small neighbouring sealed segments. For any thread."""
-        return self._joiner.run(self._damaged_sequences(), breathe, is_closed)
+        """`Joiner.run`: join small neighbouring sealed segments. `throttle` as `clean`. For any thread."""
+        return self._joiner.run(self._damaged_sequences(), throttle, is_closed)
 
     def _damaged_sequences(self) -> set[int]:
         return {each.sequence for each in self.damage.known()}
 
-    def drop_dead_damage(self, sequence: int, log_starts: Callable[[int], int]) -> None:
-        """`SegmentRewriter.drop_dead_damage`: write a joined segment without damaged batches that are
+    def drop_deleted_damage(self, sequence: int, log_starts: Callable[[int], int]) -> None:
+        """`SegmentRewriter.drop_deleted_damage`: write a joined segment without damaged batches that are
         deleted. For any thread."""
-        self._segment_rewriter.drop_dead_damage(sequence, log_starts)
+        self._segment_rewriter.drop_deleted_damage(sequence, log_starts)
 
     def as_cleaned(self, sequence: int, frames: Sequence[Frame]) -> list[Frame]:
         """`SegmentRewriter.as_cleaned`: another node's frames of a segment, as far as this log still has
@@ -229,8 +231,8 @@ class MaintainedLog(TruncatableLog):
         return self._table.get(sequence) is not None
 
     def forget_cleaned(self, ends: Mapping[int, int]) -> None:
-        """By partition: below this the memory has what was there before a cleaning. On the log's own
-        thread."""
+        """Drop what is in memory from before a cleaning. Args: ends: by partition, the offset up to which it
+        was cleaned. On the log's own thread."""
         for partition, end in ends.items():
             self._tail_cache.forget_below(partition, end)
 

@@ -52,12 +52,12 @@ class Segment:
         "end",
         "fd",
         "first_index",
+        "first_live_row",
         "first_lsn",
         "first_sequence",
         "frame_ends",
         "generation",
         "indexed",
-        "kept_by",
         "path",
         "previous_end",
         "readers",
@@ -107,8 +107,8 @@ class Segment:
         self.summary: SegmentSummary | None = None
         """Set when sealed."""
         self.indexed = False
-        self.kept_by = 0
-        """The row of its summary that kept it from being freed the last time: the next check begins there."""
+        self.first_live_row = 0
+        """A row of its summary whose partition had records left at the last check, where the next begins."""
         self.frame_ends: array[int] | None = array("I")
         """Where each frame ends; None below the older kept checkpoint, where only sent snapshots need it."""
 

@@ -169,7 +169,7 @@ class Node:
             return
         if group.log.disk_full or group.log.write_error:
             group.log.retry_space()
-        group.free_dead_segments()
+        group.free_deleted_segments()
         self.loop.run_in_executor(None, group.log.prepare_now).add_done_callback(self._kept)
         if self.world.options.rot:
             sealed = group.log.segments()

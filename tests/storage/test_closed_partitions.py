@@ -66,7 +66,7 @@ async def test_cleaning_removes_records_and_rows_of_what_a_checkpoint_covers(tmp
     sequences = [segment.sequence for segment in group.log.cleanable_segments()]
     assert len(sequences) > 2
     await clean(group, [], 0)
-    group.free_dead_segments()
+    group.free_deleted_segments()
     cleaned = [segment for segment in group.log.segments() if segment.sequence in sequences]
     assert cleaned and {share.partition for segment in cleaned for share in segment.partitions()} == {kept}
     log = group.log

@@ -185,7 +185,7 @@ async def test_exactly_the_last_value_of_each_key_is_left_beside_appends(tmp_pat
         for number, end in cleaning.result().ends.items():
             assert end >= clean_to[number]
             clean_to[number] = end
-        group.free_dead_segments()
+        group.free_deleted_segments()
         group.log.prepare_now()
         for writer in writers:
             await writer.check(clean_to[writer.number])
@@ -233,7 +233,7 @@ async def test_the_space_of_what_is_gone_comes_back(tmp_path: Path) -> None:
     dead = sum(segment.total_bytes for segment in segments)
     done = await clean(group, [wanted], 9_000)
     assert done.ends == {writer.number: wanted.end_offset} and done.segments == len(segments) > 4
-    assert group.free_dead_segments() >= len(segments) - 2
+    assert group.free_deleted_segments() >= len(segments) - 2
     group.log.prepare_now()
     assert before - disk_bytes(tmp_path / "g") >= 0.9 * dead
     await writer.check(wanted.end_offset)
@@ -304,20 +304,20 @@ async def test_a_pass_ends_with_its_group_and_changes_nothing_more(tmp_path: Pat
     writer = Writer(group, (await group.open_partitions([(TOPIC, 0)]))[0].local_id, 0)
     await filled(group, writer, 600)
     wanted, before = writer.wanted(0), disk_bytes(tmp_path / "g")
-    loop, breaths = asyncio.get_running_loop(), 0
+    loop, calls = asyncio.get_running_loop(), 0
 
-    def breathe(count: int) -> None:
-        nonlocal breaths
-        breaths += 1
-        if breaths == 500:
+    def throttle(count: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 500:
             asyncio.run_coroutine_threadsafe(group.close(), loop)
-        if breaths > 500:
+        if calls > 500:
             while not group._replica.stopped:
                 pass
 
-    assert await group.clean([wanted], 9_000, MEMORY, breathe) is None
-    assert before - disk_bytes(tmp_path / "g") <= 64 << 10 and 500 <= breaths <= 501
-    assert await group.clean([wanted], 9_000, MEMORY, breathe) is None
+    assert await group.clean([wanted], 9_000, MEMORY, throttle) is None
+    assert before - disk_bytes(tmp_path / "g") <= 64 << 10 and 500 <= calls <= 501
+    assert await group.clean([wanted], 9_000, MEMORY, throttle) is None
     await asyncio.sleep(0.05)
     group = writer.group = await opened(tmp_path / "g")
     await writer.check(0)
@@ -390,7 +390,7 @@ async def test_members_clean_by_themselves_and_who_is_behind_gets_what_is_left(t
         await clean(
             leader, [wanted._replace(dirty_offset=0 if now_ms == 9_000 else wanted.end_offset)], now_ms
         )
-    leader.free_dead_segments()
+    leader.free_deleted_segments()
     leader.log.prepare_now()
     await writer.check(wanted.end_offset)
     await cluster.start(3)

@@ -158,17 +158,17 @@ async def test_a_pass_that_began_before_is_not_believed(tmp_path: Path, when: st
     wanted = CompactionTarget(
         number, 0, ends.of(number), RETENTION_MS, AbortedTransactions(), partition.high_watermark - 1
     )
-    breaths = 0
+    calls = 0
 
-    def breathe(count: int) -> None:
-        nonlocal breaths
-        breaths += 1
-        if breaths == 3 and when == "in the midst":
+    def throttle(count: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3 and when == "in the midst":
             ends.forget()
 
-    cleaning = loop.create_task(follower.clean([wanted], 20_000, 1 << 20, breathe))
+    cleaning = loop.create_task(follower.clean([wanted], 20_000, 1 << 20, throttle))
     if when == "at the end":
         loop.call_soon(ends.forget)  # the pass is in its thread already, where it may have ended
     assert await cleaning is None and ends.of(number) == 0
-    assert breaths == 3 or when == "at the end"
+    assert calls == 3 or when == "at the end"
     await world.cluster.stop()

@@ -47,7 +47,7 @@ async def test_small_files_are_joined_and_what_compaction_left_stays(tmp_path: P
         await group.committed()
         await seal(group)
         await clean(group, [writer.wanted(0)], 9_000 + turn)
-        group.free_dead_segments()
+        group.free_deleted_segments()
     before = len(group.log.segments())
     fewer = await group.join_small(at_once)
     assert fewer > 0 and len(group.log.segments()) == before - fewer
@@ -93,17 +93,17 @@ async def test_a_join_ends_with_its_group(tmp_path: Path) -> None:
         append(group, partition, b"x" * 3000)
         await group.committed()
         await seal(group)
-    loop, breaths = asyncio.get_running_loop(), 0
+    loop, calls = asyncio.get_running_loop(), 0
 
-    def breathe(count: int) -> None:
-        nonlocal breaths
-        breaths += 1
-        if breaths == 3:
+    def throttle(count: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 3:
             asyncio.run_coroutine_threadsafe(group.close(), loop)
             while not group._replica.stopped:
                 pass
 
-    assert await group.join_small(breathe) == 0 and breaths == 3
+    assert await group.join_small(throttle) == 0 and calls == 3
     await asyncio.sleep(0.05)
     group = await opened(tmp_path / "g")
     assert await group.join_small(at_once) > 0
@@ -199,7 +199,7 @@ async def test_a_damaged_record_is_mended_though_the_others_freed_what_was_joine
     await leader.advance_log_starts({large.local_id: 30, small.local_id: 30})
     await cluster.agreed()
     for group in cluster.groups.values():
-        group.free_dead_segments()
+        group.free_deleted_segments()
     freed = [cluster.groups[node].log.oldest_index for node in (1, 2)]
     assert min(freed) > follower.log.oldest_index == 1
     before = whole(follower.log.read_cold(small.local_id, 30, 1 << 30, 48).buffers)
@@ -286,7 +286,7 @@ async def test_damaged_records_that_all_others_freed_and_that_are_deleted_are_dr
     await leader.advance_log_starts({large.local_id: 30, small.local_id: 30})
     await cluster.agreed()
     for group in cluster.groups.values():
-        group.free_dead_segments()
+        group.free_deleted_segments()
     before = whole(follower.log.read_cold(small.local_id, 30, 1 << 30, 48).buffers)
     damage(follower.log, path, small.local_id, 20)
     assert await mended(cluster, sequence) is not None

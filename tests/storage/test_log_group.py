@@ -252,14 +252,14 @@ async def test_deleted_records_free_segments(tmp_path: Path) -> None:
         append(group, partition, b"z" * 50_000)
         await group.committed()
     await checkpointed(group)
-    assert group.free_dead_segments() == 0
+    assert group.free_deleted_segments() == 0
     with pytest.raises(ValueError, match="not committed"):
         await group.advance_log_starts({partition.local_id: 101})
     await group.advance_log_starts({partition.local_id: 90})
     assert partition.log_start_offset == 90
     await group.advance_log_starts({partition.local_id: 40})
     assert partition.log_start_offset == 90
-    assert group.free_dead_segments() > 0
+    assert group.free_deleted_segments() > 0
     assert len(values_of(group, partition, 90)) == 10
     await group.close()
     again = await open_group(tmp_path)
@@ -293,7 +293,7 @@ async def test_a_log_start_that_a_power_loss_took_back_follows_the_files(tmp_pat
     active = group.log._active.path
     before = active.read_bytes()
     await group.advance_log_starts({kept.local_id: 90, gone.local_id: 1})
-    assert group.free_dead_segments() > 0
+    assert group.free_deleted_segments() > 0
     for _ in range(1000):
         if group.log._maintenance.state.oldest_sequence > 1:
             break

@@ -56,7 +56,7 @@ class Group:
                 Checkpoint(log.last_index, log.last_term, log.next_lsn, log.chain, log.last_time_ms, {})
             )
             self._append(self.make.no_op())
-        assert self.log.free_dead_segments(log_starts.__getitem__) > 0
+        assert self.log.free_deleted_segments(log_starts.__getitem__) > 0
 
     def _append(self, frame: Frame) -> None:
         self.log.append([frame])

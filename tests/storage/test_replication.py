@@ -343,14 +343,14 @@ async def test_a_stop_does_not_wait_for_a_file_that_is_read_through(tmp_path: Pa
     await filled(cluster)
     follower = next(g for g in cluster.groups.values() if not g.is_leader)
     await cluster.until(lambda: len(follower.log.segments()) > 0)
-    breaths = threading.Semaphore(0)
+    calls = threading.Semaphore(0)
 
-    def breathe(_: int) -> None:
-        breaths.release()
+    def throttle(_: int) -> None:
+        calls.release()
         time.sleep(0.2)
 
-    scrub = asyncio.ensure_future(follower.scrub(follower.log.segments()[0].sequence, breathe))
-    await asyncio.to_thread(breaths.acquire)
+    scrub = asyncio.ensure_future(follower.scrub(follower.log.segments()[0].sequence, throttle))
+    await asyncio.to_thread(calls.acquire)
     await cluster.stop()
     with pytest.raises(ScrubStopped):
         await scrub
@@ -371,7 +371,7 @@ async def test_a_rotten_first_segment_is_repaired_without_dead_frames_that_all_o
     await leader.advance_log_starts({partition.local_id: 12})
     await cluster.agreed()
     for group in cluster.groups.values():
-        group.free_dead_segments()
+        group.free_deleted_segments()
     segment = follower.log.segments()[0]
     begin = min(group.log.oldest_index for group in cluster.groups.values() if group is not follower)
     assert segment.first_index < begin <= segment.last_index

@@ -49,7 +49,7 @@ async def clean(group: LogGroup, partition: PartitionLog, now_ms: int = 10_000) 
     wanted = CompactionTarget(partition.local_id, 0, end, 0, AbortedTransactions(), end - 1)
     done = await group.clean([wanted], now_ms, 1 << 20, lambda count: None)
     assert done is not None
-    group.free_dead_segments()
+    group.free_deleted_segments()
     group.log.prepare_now()
     return done
 
@@ -145,7 +145,7 @@ async def test_beside_appends(tmp_path: Path) -> None:
             partition.local_id, 0, end, 0, AbortedTransactions(), partition.high_watermark - 1
         )
         await group.clean([wanted], 10_000, 1 << 20, lambda count: None)
-        group.free_dead_segments()
+        group.free_deleted_segments()
         group.log.prepare_now()
     going = False
     count = await writing

@@ -266,7 +266,7 @@ async def test_what_the_leader_has_deleted_makes_room_for_what_it_ships(
         leader = await cluster.leader(1, 2)
         await write(leader, 40)
         await leader.advance_log_starts({number: leader.partitions[number].high_watermark - 5})
-        await cluster.until(lambda: leader.free_dead_segments() > 4)
+        await cluster.until(lambda: leader.free_deleted_segments() > 4)
         disk.capacity_bytes = disk.used_bytes + 100_000
         before = behind.log.oldest_index
         freed = False

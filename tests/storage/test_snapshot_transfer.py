@@ -56,7 +56,7 @@ def grown(deleted_first: bool, freed: bool = True) -> DataLog:
 
 
 def free(log: DataLog) -> None:
-    assert log.free_dead_segments(lambda number: 1 << 62 if number == DELETED else 0) >= 2
+    assert log.free_deleted_segments(lambda number: 1 << 62 if number == DELETED else 0) >= 2
 
 
 def begun(log: DataLog, until_index: int) -> tuple[OutgoingSnapshot, IncomingSnapshot]:
@@ -128,7 +128,7 @@ def test_who_does_not_say_what_a_piece_follows_on_is_not_believed() -> None:
 
 def test_a_checkpoint_without_any_frames() -> None:
     log = grown(deleted_first=False)
-    assert log.free_dead_segments(lambda number: 1 << 62) >= 2
+    assert log.free_deleted_segments(lambda number: 1 << 62) >= 2
     there, incoming = shipped(log)
     assert (there.last_index, there.chain) == (log.last_index, log.chain)
     assert incoming.first_index == log.last_index + 1

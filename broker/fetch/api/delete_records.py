@@ -105,7 +105,7 @@ async def _advance_log_starts(group: LogGroup, log_starts: LogStarts) -> None:
             log.info(
                 "log group %d: records deleted in %d partitions of %s", group.group_id, len(starts), topics
             )
-            group.free_dead_segments()
+            group.free_deleted_segments()
     for partition, start, result in log_starts:
         if start <= partition.log.log_start_offset:
             result.low_watermark = partition.log.log_start_offset

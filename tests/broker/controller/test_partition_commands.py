@@ -50,7 +50,7 @@ class Group:
         self.asked.append(("close", sorted(numbers)))
         self.logs = {index: log for index, log in self.logs.items() if log.local_id not in numbers}
 
-    def free_dead_segments(self) -> None:
+    def free_deleted_segments(self) -> None:
         self.asked.append(("free", []))
 
 

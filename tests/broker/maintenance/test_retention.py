@@ -110,7 +110,7 @@ async def test_a_join_beside_the_look_at_sizes_deletes_nothing(
     limit = log.partition_bytes(1, start.first_offset)
     config = SimpleNamespace(cleanup_policy="delete", retention_ms=-1, retention_bytes=limit)
     partition_log = SimpleNamespace(local_id=1, log_start_offset=start.first_offset, high_watermark=100)
-    group = SimpleNamespace(group_id=1, is_leader=True, log=log, free_dead_segments=lambda: 0)
+    group = SimpleNamespace(group_id=1, is_leader=True, log=log, free_deleted_segments=lambda: 0)
     partition = SimpleNamespace(group=group, log=partition_log, topic=SimpleNamespace(config=config))
     topic = SimpleNamespace(config=config, partitions=[partition])
     cluster = SimpleNamespace(topics=lambda: [topic], groups={1: group})
@@ -226,7 +226,7 @@ async def test_a_group_without_room_holds_up_no_other_and_no_freeing(
 
     for number, group in broker.groups.items():
         monkeypatch.setattr(group, "advance_log_starts", no_room)
-        monkeypatch.setattr(group, "free_dead_segments", partial(free, number))
+        monkeypatch.setattr(group, "free_deleted_segments", partial(free, number))
     await broker.enforce_retention()
     why = "not even for this" if is_refused else "no majority commits it"
     assert f"group 1: retention is delayed: {why}" in caplog.text

@@ -32,8 +32,8 @@ class Group:
         self.error: Exception | None = None
         self._read, self._number = read, number
 
-    async def scrub(self, sequence: int, breathe: Callable[[int], None]) -> tuple[int, int] | None:
-        breathe(1)
+    async def scrub(self, sequence: int, throttle: Callable[[int], None]) -> tuple[int, int] | None:
+        throttle(1)
         self._read.append((self._number, sequence))
         if self.error is not None:
             raise self.error

@@ -305,7 +305,7 @@ async def test_freed_segments(start_broker: StartBroker) -> None:
     played = broker.assembly.cluster.partition("t", 1)
     assert other is not None and played is not None
     await group.advance_log_starts({other.log.local_id: other.log.high_watermark})
-    assert group.free_dead_segments() > 0
+    assert group.free_deleted_segments() > 0
     assert group.log.segments()[0].first_index == 1, "with the old record, which lives"
     source = source_of(broker)
     assert (await source.bounds()).first_position == 1
@@ -313,7 +313,7 @@ async def test_freed_segments(start_broker: StartBroker) -> None:
     assert [each.position for each in again] == [each.position for each in whole]
     await cut_anywhere(source, whole)
     await group.advance_log_starts({played.log.local_id: 20})
-    freed = group.free_dead_segments()
+    freed = group.free_deleted_segments()
     source = source_of(broker)
     bounds = await source.bounds()
     assert freed > 0 and bounds.first_position > whole[-1].position

@@ -66,7 +66,7 @@ async def delete_records(node: Node, number: int, share: float) -> None:
 
 def free(node: Node) -> int:
     """Give back dead segments; every node does that for itself."""
-    return group_of(node).free_dead_segments()
+    return group_of(node).free_deleted_segments()
 
 
 class Administrator:

@@ -168,7 +168,7 @@ class Compacting(Workload):
                 self.saved_bytes += done.saved_bytes
                 memory["dirty"] = done.ends.get(partition.local_id, 0)
             if node.group is group and group.failed is None:
-                group.free_dead_segments()
+                group.free_deleted_segments()
                 self._check(node)
         self._later(node, memory)
 

@@ -138,7 +138,7 @@ class World:
                     start = self.starts.get(share.partition, 0)  # what was cleaned may lie above
                     self.starts[share.partition] = max(start, share.last_offset + 1)
         self.note()
-        return self.log.free_dead_segments(lambda partition: self.starts.get(partition, 0))
+        return self.log.free_deleted_segments(lambda partition: self.starts.get(partition, 0))
 
     def install(self, frames: list[Frame], keep_from: int = 1, give_up: bool = False) -> None:
         """Replace the log by one of these frames and a checkpoint after the last; those before `keep_from`

@@ -124,7 +124,7 @@ def device_bytes(directory: Path) -> None:
                 sealed = log.segments()
                 if phase != "first fill" and len(sealed) > 3:
                     start = next(iter(sealed[-4].partitions())).last_offset + 1
-                    log.free_dead_segments({1: start}.__getitem__)
+                    log.free_deleted_segments({1: start}.__getitem__)
         after = {name: count - by_purpose[name] for name, count in log.written_bytes().items()}
         itemised = ", ".join(f"{name} {count / payload:.3f}" for name, count in after.items())
         device = (written_to_device(directory) - before) / payload

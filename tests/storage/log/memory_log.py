@@ -316,11 +316,11 @@ class MemoryLog:
     def partition_shares(self, partition: int, from_offset: int) -> tuple[list[object], int]:
         return [], self.partition_bytes(partition, from_offset)
 
-    def free_dead_segments(self, log_starts: Callable[[int], int]) -> int:
+    def free_deleted_segments(self, log_starts: Callable[[int], int]) -> int:
         return 0
 
     def scrub(
-        self, sequence: int, breathe: Callable[[int], None] = lambda count: None
+        self, sequence: int, throttle: Callable[[int], None] = lambda count: None
     ) -> tuple[int, int] | None:
         return None
 
@@ -367,7 +367,7 @@ class MemoryLog:
         self,
         sequence: int,
         judge: Judge,
-        breathe: Callable[[int], None] = lambda count: None,
+        throttle: Callable[[int], None] = lambda count: None,
         is_closed: Callable[[int], bool] = lambda number: False,
     ) -> int:
         raise ValueError(f"segment {sequence} is no sealed segment of this log")
@@ -377,7 +377,7 @@ class MemoryLog:
 
     def join(
         self,
-        breathe: Callable[[int], None] = lambda count: None,
+        throttle: Callable[[int], None] = lambda count: None,
         is_closed: Callable[[int], bool] = lambda number: False,
     ) -> int:
         return 0

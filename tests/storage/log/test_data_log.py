@@ -147,24 +147,24 @@ def test_its_size_is_what_was_written_and_is_still_there(tmp_path: Path) -> None
     assert len(sealed) >= 3
     written = empty + len(sealed) * SEGMENT_HEADER_BYTES + log.appended_bytes
     assert log.size_bytes == written
-    gone = sealed[: log.free_dead_segments(lambda _: 1 << 62)]
+    gone = sealed[: log.free_deleted_segments(lambda _: 1 << 62)]
     assert gone
     assert log.size_bytes == written - sum(each.total_bytes for each in gone)
     log.close()
 
 
-def test_dead_segments_are_freed_only_below_the_older_checkpoint_and_recycled(tmp_path: Path) -> None:
+def test_deleted_segments_are_freed_only_below_the_older_checkpoint_and_recycled(tmp_path: Path) -> None:
     log, make = DataLog.open(tmp_path / "g", 1, SMALL), FrameMaker()
     fill(log, make, 80)
-    assert log.free_dead_segments(lambda _: 1 << 62) == 0
+    assert log.free_deleted_segments(lambda _: 1 << 62) == 0
     log.write_checkpoint(checkpoint_of(log))
-    assert log.free_dead_segments(lambda _: 1 << 62) == 0
+    assert log.free_deleted_segments(lambda _: 1 << 62) == 0
     fill(log, make, 1)
     log.write_checkpoint(checkpoint_of(log))
     before = len(log.segments())
     keep = log.segments()[-1]
     starts = {share.partition: share.first_offset for share in keep.partitions()}
-    assert log.free_dead_segments(starts.__getitem__) == before - 1
+    assert log.free_deleted_segments(starts.__getitem__) == before - 1
     assert [s.sequence for s in log.segments()] == [keep.sequence]
     with pytest.raises(OffsetOutOfRange):
         log.read_cold(1, 0, 1000, 1000)

@@ -179,7 +179,7 @@ def test_files_that_save_work_later_go_as_long_as_an_installation_finds_no_room(
 
     log.yield_room(True)
     assert (files(), len(log.segments())) == (8, 4), "what is ready stays: appends may count on it"
-    assert log.free_dead_segments(lambda _: 1 << 62) == 4
+    assert log.free_deleted_segments(lambda _: 1 << 62) == 4
     assert files() == 1 + 3
     while len(log.segments()) < 4:
         log.append([make.data((1, 1, b"x" * 800))])
@@ -286,7 +286,7 @@ def test_freeing_that_fails_beside_free_room_is_no_full_disk(what: str) -> None:
         if log.sealed_since_checkpoint:
             log.write_checkpoint(Checkpoint(log.last_index, 1, log.next_lsn, log.chain, 0, {}))
     disk.fault = lambda done, name: OSError(errno.EIO, "Input/output error") if done == what else None
-    assert log.free_dead_segments(lambda _: 1 << 62) > 0
+    assert log.free_deleted_segments(lambda _: 1 << 62) > 0
     assert "Input/output error" in log.write_error and not log.disk_full and not log.disk_failures
     disk.fault = None
     log.retry_space()
@@ -327,7 +327,7 @@ def test_one_index_file_that_cannot_be_written_holds_up_no_other() -> None:
     assert not bad & set(disk.list_dir(DIRECTORY))
 
 
-def test_dead_segments_give_their_room_back_though_no_index_file_finds_any() -> None:
+def test_deleted_segments_give_their_room_back_though_no_index_file_finds_any() -> None:
     disk = SimulatedFileSystem(capacity_bytes=120_000)
     log, make = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk), FrameMaker()
     disk.fault = lambda what, name: (
@@ -341,7 +341,7 @@ def test_dead_segments_give_their_room_back_though_no_index_file_finds_any() -> 
             log.write_checkpoint(Checkpoint(log.last_index, 1, log.next_lsn, log.chain, 0, {}))
     log.retry_space()
     assert log.disk_full and not log.room_for(1000)
-    assert log.free_dead_segments(lambda number: 1 << 40) > 2
+    assert log.free_deleted_segments(lambda number: 1 << 40) > 2
     log.retry_space()
     assert log.room_for(1000)
     log.append([make.data((1, 1, b"y" * 800))])

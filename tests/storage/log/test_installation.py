@@ -49,7 +49,7 @@ def leader(count: int = 90, free: bool = False) -> tuple[DataLog, Checkpoint, Fr
         segments = log.segments()
         starts = {share.partition: share.first_offset for share in segments[1].partitions()}
         starts |= {share.partition: share.last_offset + 1 for share in segments[2].partitions()}
-        assert len(starts) == 3 and log.free_dead_segments(starts.__getitem__) == 2
+        assert len(starts) == 3 and log.free_deleted_segments(starts.__getitem__) == 2
     return log, made, make
 
 

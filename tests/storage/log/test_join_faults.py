@@ -77,7 +77,7 @@ def test_former_segments_that_come_back_never_count_again(back: str, then: str) 
         for frame in range(1, log.segments()[-1].first_index):
             model._frames[frame - 1] = log.ship_frames(frame, frame, 1)[0]
     elif then == "freed":
-        assert log.free_dead_segments(lambda number: 1 << 40) == 3
+        assert log.free_deleted_segments(lambda number: 1 << 40) == 3
         log.prepare_now()
     elif then == "freed in the middle":
         segments = [segment for segment in log._table.sealed() if segment.is_joined]
@@ -547,8 +547,8 @@ def test_damaged_batches_that_are_deleted_are_dropped_and_those_that_live_are_no
     starts = {1: 4, 2: 0, 3: 0}
     for start in (0, 3):
         with pytest.raises(CorruptLog, match="offset 2"):
-            log.drop_dead_damage(8, lambda number, start=start: start)  # type: ignore[misc]
-    log.drop_dead_damage(8, lambda number: starts.get(number, 0))
+            log.drop_deleted_damage(8, lambda number, start=start: start)  # type: ignore[misc]
+    log.drop_deleted_damage(8, lambda number: starts.get(number, 0))
     assert log.scrub(8) is None
     for partition in (1, 2, 3):
         expected = whole(model.read_cold(partition, starts[partition], 1 << 30, 1 << 40).buffers)
@@ -556,10 +556,10 @@ def test_damaged_batches_that_are_deleted_are_dropped_and_those_that_live_are_no
     assert log.lsns.of_offset(1, 2) == model.ship_frames(3, 3, 1)[0].first_lsn
     damage(log, disk, 9, "head")
     with pytest.raises(CorruptLog):
-        log.drop_dead_damage(8, lambda number: 1 << 40)
+        log.drop_deleted_damage(8, lambda number: 1 << 40)
     plain, _, _, _ = on_a_simulated_disk(2)
     with pytest.raises(ValueError, match="was not joined"):
-        plain.drop_dead_damage(1, lambda number: 0)
+        plain.drop_deleted_damage(1, lambda number: 0)
 
 
 def test_what_comes_before_a_sector_that_cannot_be_read_is_asked_of_nobody() -> None:

@@ -29,5 +29,5 @@ def test_the_stress_sees_a_batch_that_is_left_out(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_stress_sees_damage_that_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(SegmentRewriter, "_verify_segment", lambda self, held, breathe: None)
+    monkeypatch.setattr(SegmentRewriter, "_verify_segment", lambda self, held, throttle: None)
     assert any("do not verify" in each for each in run_round(1, 400).problems)

@@ -174,7 +174,7 @@ def test_joined_segments_are_cleaned_joined_again_scrubbed_and_freed() -> None:
     agree(log, model)
     assert log.scrub(24) is None
     starts = {1: 1 << 40, 2: 1 << 40, 3: 1 << 40}
-    assert log.free_dead_segments(lambda number: starts.get(number, 0)) == 1
+    assert log.free_deleted_segments(lambda number: starts.get(number, 0)) == 1
     log.prepare_now()
     assert not [name for name in disk.list_dir(DIRECTORY) if "-" in name and name.endswith(".index")]
     log = DataLog.open(DIRECTORY, GROUP, OPTIONS, SimulatedFileSystem(disk.now()))
@@ -192,7 +192,7 @@ def test_a_joined_segment_freed_behind_one_that_stays_leaves_one_freed_file() ->
     fill(log, model, make, 1, frames=60)  # too large to be joined
     fill(log, model, make, 6)
     assert log.join() == 5
-    assert log.free_dead_segments(lambda number: 0 if number == 9 else 1 << 40) == 2
+    assert log.free_deleted_segments(lambda number: 0 if number == 9 else 1 << 40) == 2
     log.prepare_now()
     assert [name for name in disk.list_dir(DIRECTORY) if name.endswith(".freed")] == [
         "0000000000000002-0000000000000008.freed"
@@ -248,7 +248,7 @@ def test_what_is_freed_or_cleaned_while_it_is_being_joined_is_left_alone() -> No
             nonlocal calls
             calls += 1
             if calls == 4 and what == "free":
-                assert log.free_dead_segments(lambda number: 4) == 2
+                assert log.free_deleted_segments(lambda number: 4) == 2
             elif calls == 4 and what == "free below":
                 assert log.free_below(4, 0) == 1
             elif calls == 4 and what == "give up":
@@ -274,13 +274,13 @@ def test_nothing_is_freed_while_the_switch_is_made(monkeypatch: pytest.MonkeyPat
     real = log._maintenance.save_joined
 
     def save(number: int) -> None:
-        assert log.free_dead_segments(lambda number: 1 << 40) == 0
+        assert log.free_deleted_segments(lambda number: 1 << 40) == 0
         real(number)
 
     monkeypatch.setattr(log._maintenance, "save_joined", save)
     assert log.join() == 4
     agree(log, model)
-    assert log.free_dead_segments(lambda number: 1 << 40) == 1
+    assert log.free_deleted_segments(lambda number: 1 << 40) == 1
 
 
 def test_others_get_their_turn_while_former_names_are_removed(monkeypatch: pytest.MonkeyPatch) -> None:

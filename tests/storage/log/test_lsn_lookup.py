@@ -114,7 +114,7 @@ def test_segments_of_others_are_passed_over_and_gaps_are_told(tmp_path: Path) ->
         save(log, make)
     # All of partition 2 but the last goes, and its segments with it.
     starts = {1: 0, 2: 120, 3: 0}
-    assert log.free_dead_segments(starts.__getitem__) > 3
+    assert log.free_deleted_segments(starts.__getitem__) > 3
     where_3_begins = offsets(frames)[3, 0]
     assert lsns.of_offset(2, 119) is None
     assert lsns.kept_from(2, 120) == where_3_begins, "the frames after the gap"
@@ -127,7 +127,7 @@ def test_segments_of_others_are_passed_over_and_gaps_are_told(tmp_path: Path) ->
     assert lsns.kept_from(3, 80) == offsets(frames)[3, 79] + 1
     # A partition of which nothing is left at all: from where the frames go on without a gap.
     starts = {1: 0, 2: 120, 3: 80}
-    assert log.free_dead_segments(starts.__getitem__) > 1
+    assert log.free_deleted_segments(starts.__getitem__) > 1
     assert lsns.kept_from(3, 80) == second
     log.close()
 

@@ -54,11 +54,11 @@ def test_a_join_leaves_the_room_that_the_next_segment_needs() -> None:
 def test_room_that_goes_while_segments_are_joined_leaves_all_as_it_was() -> None:
     log, model, _, disk = on_a_simulated_disk(8)
 
-    def breathe(_: int) -> None:
+    def throttle(_: int) -> None:
         disk.capacity_bytes = disk.used_bytes()
 
     with pytest.raises(StorageFull):
-        log.join(breathe)
+        log.join(throttle)
     assert not [name for name in disk.list_dir(DIRECTORY) if name.endswith(".tmp")]
     agree_joined(log, model)
     disk.capacity_bytes = 1 << 40

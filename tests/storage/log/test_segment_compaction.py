@@ -238,7 +238,7 @@ def test_the_first_segment_is_repaired_without_dead_frames_that_nobody_has() -> 
     files = {name: data for name, data in disk.now().files.items() if not name.endswith(".index")}
     assert DataLog.open(DIRECTORY, GROUP, SMALL, SimulatedFileSystem(Image(files))).oldest_index == 4
     ends = {share.partition: share.last_offset + 1 for share in log.segments()[0].partitions()}
-    assert log.free_dead_segments(ends.__getitem__) == 1
+    assert log.free_deleted_segments(ends.__getitem__) == 1
     assert reopened(log, disk)[0].segments()[0].sequence == sequence + 1
 
 
@@ -284,7 +284,7 @@ def test_frames_are_left_out_only_where_they_are_dead_and_first() -> None:
     # The first in memory is not yet the first on the disk: a crash would bring the former one back.
     turn, log._maintenance.turn = log._maintenance.turn, lambda: None  # type: ignore[method-assign]
     ends = {share.partition: share.last_offset + 1 for share in log.segments()[0].partitions()}
-    assert log.free_dead_segments(ends.__getitem__) == 1
+    assert log.free_deleted_segments(ends.__getitem__) == 1
     cut, start = (
         model.ship_frames(second.first_index + 1, second.last_index, 1 << 30),
         model.chain_at(second.first_index),
@@ -391,7 +391,7 @@ def test_segments_in_which_nothing_is_left_are_freed_and_reads_pass_over_them() 
         for at in range(share.first_offset, share.last_offset + 1)
     }
     shorten(log, model, lambda e, payload: (e.partition, e.base_offset) not in offsets)
-    assert log.free_dead_segments(lambda partition: 0) == 3
+    assert log.free_deleted_segments(lambda partition: 0) == 3
     for _ in range(3):
         assert not set(gone) & {s.sequence for s in log.segments()}
         for partition in (1, 2, 3):
@@ -412,7 +412,7 @@ def test_what_is_freed_behind_a_segment_that_stays_has_one_freed_file() -> None:
         (share.partition, at) for share in shares for at in range(share.first_offset, share.last_offset + 1)
     }
     shorten(log, model, lambda e, payload: (e.partition, e.base_offset) not in dead)
-    assert log.free_dead_segments(lambda partition: 0) == len(others) > 4
+    assert log.free_deleted_segments(lambda partition: 0) == len(others) > 4
     log.prepare_now()
     for _ in range(3):
         assert [n for n in disk.list_dir(DIRECTORY) if n.endswith(".freed")] == [
@@ -422,7 +422,7 @@ def test_what_is_freed_behind_a_segment_that_stays_has_one_freed_file() -> None:
         assert not {s.sequence for s in others} & {s.sequence for s in log.segments()}
         log, disk = reopened(log, disk)
     starts = {share.partition: share.last_offset + 1 for share in log.segments()[0].partitions()}
-    assert log.free_dead_segments(starts.__getitem__) == 1
+    assert log.free_deleted_segments(starts.__getitem__) == 1
     assert not [n for n in disk.list_dir(DIRECTORY) if n.endswith(".freed")]
     reopened(log, disk)
 
@@ -432,7 +432,7 @@ def test_a_crash_before_the_freeing_is_on_the_disk_finds_that_a_rewritten_segmen
     first, second = log.segments()[:2]
     starts = {share.partition: share.last_offset + 1 for share in first.partitions()}
     log._maintenance.turn = lambda: None  # type: ignore[method-assign]
-    assert log.free_dead_segments(starts.__getitem__) == 1
+    assert log.free_deleted_segments(starts.__getitem__) == 1
     assert log.clean(second.sequence, by_turns(0)) > 0
     again = DataLog.open(DIRECTORY, GROUP, SMALL, SimulatedFileSystem(disk.now()))
     assert [each.sequence for each in again.segments()[:2]] == [first.sequence, second.sequence]
@@ -474,7 +474,7 @@ def test_a_segment_freed_meanwhile_is_left_alone() -> None:
 
     def freed_first(*arguments: object) -> None:
         starts = {share.partition: share.last_offset + 1 for share in first.partitions()}
-        assert log.free_dead_segments(starts.__getitem__) == 1
+        assert log.free_deleted_segments(starts.__getitem__) == 1
         real(*arguments)  # type: ignore[arg-type]
 
     log._segment_rewriter._swap = freed_first  # type: ignore[method-assign, assignment]
@@ -497,10 +497,10 @@ def test_a_segment_rewritten_meanwhile_is_not_freed() -> None:
         asked.append(partition)
         return starts[partition]
 
-    assert log.free_dead_segments(start) == 0
+    assert log.free_deleted_segments(start) == 0
     log.prepare_now()
     agree(log, model)
-    assert log.free_dead_segments(start) == 1
+    assert log.free_deleted_segments(start) == 1
     reopened(log, disk)
 
 

@@ -101,7 +101,7 @@ def test_segments_are_freed_in_one_pass_over_the_partitions(monkeypatch: pytest.
     monkeypatch.setattr(PartitionSpans, "remove", remove)
     ends = {share.partition: share.last_offset + 1 for share in log.segments()[9].partitions()}
     (start,) = [share.first_offset for share in log.segments()[5].shares({KEPT})]
-    assert log.free_dead_segments({**ends, KEPT: start}.__getitem__) == 5
+    assert log.free_deleted_segments({**ends, KEPT: start}.__getitem__) == 5
     assert len(calls) == len(PARTITIONS) and calls[0] == [(1, 5)]
     assert log.first_offset(KEPT) == log.first_offset(1) == start
     with pytest.raises(OffsetOutOfRange):
@@ -117,12 +117,14 @@ def test_a_segment_that_is_kept_is_asked_about_once_a_look() -> None:
         asked.append(number)
         return 0 if number == KEPT else 1 << 40
 
-    assert log.free_dead_segments(log_start) == 0
+    assert log.free_deleted_segments(log_start) == 0
     assert len(asked) > len(PARTITIONS)
     asked.clear()
-    assert log.free_dead_segments(log_start) == 0
+    assert log.free_deleted_segments(log_start) == 0
     assert set(asked) == {KEPT} and len(asked) <= len(log.segments())
-    assert log.free_dead_segments(lambda number: 0 if number == 1 else 1 << 40) == 0, "asked first, not alone"
+    assert log.free_deleted_segments(lambda number: 0 if number == 1 else 1 << 40) == 0, (
+        "asked first, not alone"
+    )
 
 
 def test_a_join_looks_through_the_cached_indexes_once_and_not_under_the_lock(

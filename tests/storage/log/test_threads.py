@@ -90,13 +90,13 @@ def test_cold_reads_while_segments_are_sealed_freed_and_recycled(tmp_path: Path)
             saved[-1].start()
         if number % 200 == 199:
             readers.start = max(0, number - 600)
-            log.free_dead_segments(lambda _: readers.start)
+            log.free_deleted_segments(lambda _: readers.start)
     for thread in saved:
         thread.join()
     readers.join()
     assert readers.problems == [] and readers.reads > 50
     assert log._pool.recycled > 3
-    log.free_dead_segments(lambda _: readers.start)
+    log.free_deleted_segments(lambda _: readers.start)
     log.close()
     files = [p for p in (tmp_path / "g").iterdir() if p.suffix == ".segment"]
     assert len(files) < 25
@@ -149,7 +149,7 @@ def test_freeing_waits_for_a_reader(tmp_path: Path) -> None:
     assert held is not None
     path = held.path
     before = path.read_bytes()
-    assert log.free_dead_segments(lambda _: 1 << 40) >= 2
+    assert log.free_deleted_segments(lambda _: 1 << 40) >= 2
     log.prepare_now()
     assert path.exists() and path.read_bytes() == before
     log._table.release(held)

@@ -173,7 +173,7 @@ class Group(FakeGroup):
         for number, start in starts.items():
             self.partitions[number].log_start_offset = start
 
-    def free_dead_segments(self) -> None:
+    def free_deleted_segments(self) -> None:
         self.freed += 1
 
 
