@@ -45,11 +45,12 @@ FLEXIBLE_MIN_VERSION: Final = 9
 MAX_REQUEST_BYTES: Final = 1 << 21
 """LIMIT. A larger request is declined: its batches are appended in time slices, and beside their checksums
 the decoding costs little. A compact length of up to so much has three bytes."""
-MAX_UNSEEN: Final = 63
-"""LIMIT. After a request that is not plain the fast path does not look at the next ones, at most so many: a
-producer whose requests never are plain pays little for it."""
-MAX_START_BYTES: Final = 1024
-"""LIMIT. The longest start of a request that a connection remembers: a client id of 32 KB, or tagged fields
+MAX_SKIPPED: Final = 63
+"""LIMIT. A back-off: after a request that is not plain the fast path skips the next ones without a look. Each
+further one doubles their number, at most to so many; a plain one ends it. So a producer whose requests never
+are plain pays little."""
+MAX_PREFIX_BYTES: Final = 1024
+"""LIMIT. The longest prefix of a request that a connection remembers: a client id of 32 KB, or tagged fields
 of any size in the header, would stay in memory that nobody counts."""
 MAX_PREPARED: Final = 10_000
 """LIMIT. Partitions whose responses are prepared, 0.7 KB each and once for each version: a client may name
@@ -60,7 +61,7 @@ MAX_BYTE_LENGTH: Final = 127
 """The longest compact length of one byte. LIMIT: in each version fewer batches are appended at once; more are
 appended in time slices."""
 CORRELATION_END: Final = 8
-CRC_FROM: Final = 21
+CRC_START: Final = 21
 """The first byte of a batch that its checksum covers."""
 _START: Final = Struct(">Ii").unpack_from
 """API key and version as one number, and the correlation id."""
@@ -77,10 +78,10 @@ _SEQUENCE_MASK: Final = (1 << 31) - 1
 _DURABLE_ACKS: Final = (-1, 1)
 
 Batch = tuple[PlainPartition, int, int, int, int, int, Producer | None, int, int]
-"""Partition; first byte and size; record count, checksum, newest time; producer, first and last sequence."""
+"""Partition; first byte, size; record count, checksum, max timestamp; producer, first and last sequence."""
 
 
-class PlainReply:
+class PlainResponse:
     """The place of a plain request's response in its connection's order."""
 
     __slots__ = ("appended", "buffers", "correlation_id", "reply_bytes", "request_bytes", "requests")
@@ -121,7 +122,7 @@ class PlainReply:
         return topic.encode(response, self.correlation_id)
 
 
-class _RequestStart:
+class _RequestPrefix:
     """The first bytes of a request, up to its topic's partitions, and what they mean."""
 
     __slots__ = ("bytes", "changes", "end", "is_flexible", "key_and_version", "topic")
@@ -196,7 +197,7 @@ class ProduceFastPath:
             topic.forget_partitions()
         self._prepared = 0
 
-    def on_commit(self, replies: list[PlainReply], error: BaseException | None) -> None:
+    def on_commit(self, replies: list[PlainResponse], error: BaseException | None) -> None:
         """The batches of some requests are committed, or lost with the leadership (`error`)."""
         for reply in replies:
             connection = reply.requests.connection
@@ -211,18 +212,18 @@ class ProduceFastPath:
 class PlainRequests:
     """The plain requests of one connection."""
 
-    __slots__ = ("_known", "_path", "_unseen", "_unseen_next", "client", "connection")
+    __slots__ = ("_known", "_path", "_skip_next", "_to_skip", "client", "connection")
 
     def __init__(self, path: ProduceFastPath, connection: FastConnection, client: ClientContext) -> None:
         self._path, self.connection, self.client = path, connection, client
-        self._known: _RequestStart | None = None
-        self._unseen = self._unseen_next = 0
-        """How many requests pass unseen from now on, and after the next that is not plain."""
+        self._known: _RequestPrefix | None = None
+        self._to_skip = self._skip_next = 0
+        """How many requests are skipped from now on, and after the next that is not plain: a back-off."""
 
-    def append(self, frame: memoryview) -> PlainReply | None:
+    def append(self, frame: memoryview) -> PlainResponse | None:
         """See `FastRequests`."""
-        if self._unseen:
-            self._unseen -= 1
+        if self._to_skip:
+            self._to_skip -= 1
             return None
         path = self._path
         try:
@@ -245,35 +246,35 @@ class PlainRequests:
         if len(batches) == 1:
             if not plain.has_room(batches[0][2], batches[0][3], 1):
                 return None
-        elif not _is_together(batches):
+        elif not _fit_in_open_frame(batches):
             return None
         appended = []
-        for partition, at, size, count, crc, newest, producer, sequence, last_sequence in batches:
+        for partition, at, size, count, crc, max_timestamp, producer, sequence, last_sequence in batches:
             log_start_offset = partition.log.log_start_offset
             batch = bytearray(frame[at : at + size])
-            base_offset = plain.append(partition.log, batch, count, crc, newest)
+            base_offset = plain.append(partition.log, batch, count, crc, max_timestamp)
             if producer is not None:
                 producer.append(sequence, last_sequence, base_offset, group.append_time_ms)
             appended.append((partition, base_offset, log_start_offset))
         path.route.request_count += 1
-        reply = PlainReply(self, correlation_id, len(frame), appended)
+        reply = PlainResponse(self, correlation_id, len(frame), appended)
         group.open_waiters.share(path.on_commit, reply)
         return reply
 
-    def _learn(self, frame: memoryview, key_and_version: int) -> _RequestStart | None:
+    def _learn(self, frame: memoryview, key_and_version: int) -> _RequestPrefix | None:
         """Remember what the first bytes of a request mean; None where it is not plain. Raises as the header's
         reader; IndexError or struct.error where it is too short."""
         self._known = None
-        found = self._start_of(frame, key_and_version)
+        found = self._prefix_of(frame, key_and_version)
         if found is None:
-            self._unseen = self._unseen_next
-            self._unseen_next = min(2 * self._unseen_next + 1, MAX_UNSEEN)
+            self._to_skip = self._skip_next
+            self._skip_next = min(2 * self._skip_next + 1, MAX_SKIPPED)
             return None
-        self._unseen_next = 0
+        self._skip_next = 0
         self._known = found
         return found
 
-    def _start_of(self, frame: memoryview, key_and_version: int) -> _RequestStart | None:
+    def _prefix_of(self, frame: memoryview, key_and_version: int) -> _RequestPrefix | None:
         key, version = key_and_version >> 16, key_and_version & 0xFFFF
         route = self._path.route
         if key != ApiKey.PRODUCE or not route.first <= version <= route.last:
@@ -295,13 +296,13 @@ class PlainRequests:
             at += 14
         end = at + size
         topic = self._path.topic(version, bytes(frame[at:end]))
-        if topic is None or end > min(len(frame), MAX_START_BYTES):
+        if topic is None or end > min(len(frame), MAX_PREFIX_BYTES):
             return None
-        return _RequestStart(
+        return _RequestPrefix(
             key_and_version, bytes(frame[CORRELATION_END:end]), topic, self._path.cluster.changes
         )
 
-    def _read(self, known: _RequestStart, frame: memoryview) -> list[Batch] | None:
+    def _read(self, known: _RequestPrefix, frame: memoryview) -> list[Batch] | None:
         """The batches; None where one is not plain, or there is none. Raises IndexError, struct.error."""
         at, end = known.end, len(frame)
         if end > MAX_REQUEST_BYTES:
@@ -351,8 +352,8 @@ class PlainRequests:
         """The batch there; None where it is not plain."""
         if partition is None or not BATCH_HEADER_BYTES <= size <= len(frame) - at:
             return None
-        (base_offset, length, _, magic, crc, attributes, last_delta, first, newest, producer_id, epoch,
-         sequence, count) = _HEADER(frame, at)  # fmt: skip
+        (base_offset, length, _, magic, crc, attributes, last_delta, base_timestamp, max_timestamp,
+         producer_id, epoch, sequence, count) = _HEADER(frame, at)  # fmt: skip
         topic, appender, local_id = partition.topic, partition.appender, partition.log.local_id
         locks = appender.locks
         if (
@@ -364,9 +365,9 @@ class PlainRequests:
             or last_delta + 1 != count
             or count < 1
             or (not attributes and count * MIN_RECORD_BYTES > size - BATCH_HEADER_BYTES)
-            or newest < first
-            or newest < -1
-            or newest - appender.clock_ms() > topic.after_max_ms
+            or max_timestamp < base_timestamp
+            or max_timestamp < -1
+            or max_timestamp - appender.clock_ms() > topic.after_max_ms
             or (locks is not None and local_id in locks.table.partitions)
         ):
             return None
@@ -375,14 +376,14 @@ class PlainRequests:
             producer = appender.producers.continued_by(local_id, producer_id, epoch, sequence)
             if producer is None:
                 return None
-        if crc32c(frame[at + CRC_FROM : at + size]) != crc:
+        if crc32c(frame[at + CRC_START : at + size]) != crc:
             return None
         last_sequence = sequence + last_delta & _SEQUENCE_MASK
-        return partition, at, size, count, crc, newest, producer, sequence, last_sequence
+        return partition, at, size, count, crc, max_timestamp, producer, sequence, last_sequence
 
 
-def _is_together(batches: list[Batch]) -> bool:
-    """True if batches of different partitions can be appended to one log group together."""
+def _fit_in_open_frame(batches: list[Batch]) -> bool:
+    """True if batches of different partitions of one log group fit into its open frame together."""
     group = batches[0][0].group
     if len({each[0].index for each in batches}) < len(batches):
         return False

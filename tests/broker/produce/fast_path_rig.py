@@ -22,7 +22,7 @@ from lockstep.broker.network.unsent_bytes import UnsentBytes
 from lockstep.broker.produce.api.produce import Produce
 from lockstep.broker.produce.append_result import AppendPaths
 from lockstep.broker.produce.appender import Appender
-from lockstep.broker.produce.produce_fast_path import PlainReply, ProduceFastPath
+from lockstep.broker.produce.produce_fast_path import PlainResponse, ProduceFastPath
 from lockstep.broker.produce.producer_state import ProducerState
 from lockstep.broker.requests.endpoint import Endpoint
 from lockstep.broker.requests.errors import RequestError
@@ -183,7 +183,7 @@ class _CountedPath(ProduceFastPath):
 
     node: ProduceNode
 
-    def on_commit(self, replies: list[PlainReply], error: BaseException | None) -> None:
+    def on_commit(self, replies: list[PlainResponse], error: BaseException | None) -> None:
         self.node.taken += len(replies)
         super().on_commit(replies, error)
 

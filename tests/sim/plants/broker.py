@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 from lockstep.broker.groups.group_store import GroupStore
 from lockstep.broker.produce import producer_state
-from lockstep.broker.produce.produce_fast_path import PlainReply, ProduceFastPath
+from lockstep.broker.produce.produce_fast_path import PlainResponse, ProduceFastPath
 from lockstep.broker.produce.producer_state import NEW, Producer, ProducerState
 from lockstep.protocol.records.batch import BatchHeader, read_header
 from lockstep.storage import control_partition as control
@@ -71,12 +71,12 @@ def fast_sequences_not_recorded() -> Iterator[None]:
 
 @contextmanager
 def lost_replies_succeed() -> Iterator[None]:
-    real = PlainReply.encode
+    real = PlainResponse.encode
 
-    def encode(self: PlainReply, path: ProduceFastPath, is_lost: bool) -> object:
+    def encode(self: PlainResponse, path: ProduceFastPath, is_lost: bool) -> object:
         return real(self, path, False)
 
-    with patch.object(PlainReply, "encode", encode):
+    with patch.object(PlainResponse, "encode", encode):
         yield
 
 

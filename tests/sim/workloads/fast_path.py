@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition, Topic
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.produce.appender import Appender
-from lockstep.broker.produce.produce_fast_path import PlainReply, ProduceFastPath
+from lockstep.broker.produce.produce_fast_path import PlainResponse, ProduceFastPath
 from lockstep.broker.requests.fast_path import Reply
 from lockstep.broker.requests.request_context import ClientContext
 from lockstep.broker.requests.router import Route
@@ -53,7 +53,7 @@ class FastProduce:
         self._path = ProduceFastPath(cluster, appenders, cast(NodeEndpoints, None), route)
         self._requests = self._path.open(cast(Any, self), ClientContext("PLAINTEXT", "a client", ""))
 
-    def append(self, partition: PartitionLog, data: bytes) -> PlainReply | None:
+    def append(self, partition: PartitionLog, data: bytes) -> PlainResponse | None:
         """Append a batch, the only one of its request; None where it is declined."""
         name = f"topic-{partition.local_id}"
         if name not in self._topics:
@@ -63,7 +63,7 @@ class FastProduce:
         topics = [TopicProduceData(name=name, partition_data=[PartitionProduceData(index=0, records=data)])]
         request = frame(ProduceRequest(acks=-1, timeout_ms=1, topic_data=topics), VERSION)
         reply = self._requests.append(memoryview(request)[4:])
-        assert reply is None or isinstance(reply, PlainReply)
+        assert reply is None or isinstance(reply, PlainResponse)
         return reply
 
     # --- the connection's part ------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ class FastProduce:
         self._node.world.violate("the fast path answers", "a connection failed")
 
 
-def response_of(reply: PlainReply) -> PartitionProduceResponse:
+def response_of(reply: PlainResponse) -> PartitionProduceResponse:
     """The response that a reply has been given."""
     assert reply.buffers is not None, "a commit is known, and the reply is not encoded"
     data = b"".join(map(bytes, reply.buffers))
@@ -83,7 +83,7 @@ def response_of(reply: PlainReply) -> PartitionProduceResponse:
     return response.responses[0].partition_responses[0]
 
 
-def agrees(reply: PlainReply, is_committed: bool) -> bool:
+def agrees(reply: PlainResponse, is_committed: bool) -> bool:
     """Does the client hear what became of its batch?"""
     response = response_of(reply)
     if is_committed:

@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from lockstep.broker.produce.produce_fast_path import PlainReply
+from lockstep.broker.produce.produce_fast_path import PlainResponse
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.records.record import BatchBuilder
@@ -75,7 +75,7 @@ async def produce(node: Node, number: int, data: bytes) -> int:
     return int(appended.base_offset)
 
 
-async def _committed(node: Node, reply: PlainReply) -> int:
+async def _committed(node: Node, reply: PlainResponse) -> int:
     """The base offset in a reply of the fast path, which must say what became of the batch."""
     try:
         await commit(node)
