@@ -342,7 +342,7 @@ async def test_missing_records_are_passed_over_once_they_are_given_up(
     assert other is not None and played is not None
     log, number = group.log, played.log.local_id
     await group.advance_log_starts({other.log.local_id: 20, number: 20})
-    assert group.free_dead_segments() > 0 and log.first_offset(number) is None
+    assert group.free_deleted_segments() > 0 and log.first_offset(number) is None
     played.log.log_start_offset = 5  # as if only these were deleted, and the others lost
     log.damage.note_missing([(number, 5, 20)], "lost")
     source = source_of(broker, wanted={1})
