@@ -8,7 +8,8 @@ package knows nothing of Kafka requests, topics' names or clients. A module uses
 |---|---|
 | `log_group`, `group_options` | the API for brokers: appends, reads, the group's own entries |
 | `plain_appends` | the append of batches that need no decision but whether there is room |
-| `open_frame`, `waiters`, `partition` | the open frame; callbacks on a commit; a partition's offsets |
+| `open_frame`, `partition` | the open frame; a partition's offsets |
+| `waiters`, `waiter_calls` | callbacks on a commit, and their calls |
 | `served_leadership` | whether this member serves as the leader, and who is notified |
 | `control_commands` | the group's own commands: partitions opened, closed, their log starts |
 | `lsn_reader` | frames in the order of LSNs, for a player of several partitions as one |

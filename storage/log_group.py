@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -53,23 +52,13 @@ from lockstep.storage.types import (
     StorageFull,
     WriteFailed,
 )
+from lockstep.storage.waiter_calls import call_waiters
 from lockstep.storage.waiters import OpenWaiters, Waiter, Waiters
 
 __all__ = ["GroupOptions", "LogGroup"]
 
-log_of_groups = logging.getLogger(__name__)
-
 GATHER_LOOKS = 8
 """How often a busy group waits for one more batch before it flushes, each time one iteration of the loop."""
-
-
-def notify(waiters: Sequence[Waiter], error: BaseException | None) -> None:
-    """Calls them in order. An error of one is logged, so that the others are called."""
-    for waiter in waiters:
-        try:
-            waiter(error)
-        except Exception:
-            log_of_groups.exception("a waiter failed")
 
 
 class LogGroup:
@@ -94,7 +83,7 @@ class LogGroup:
         self._on_fatal = on_fatal
         self._loop = asyncio.get_running_loop()
         self._threads = ThreadPoolExecutor(4, thread_name_prefix=f"group-{options.group_id}")
-        self._waiters = Waiters(notify)
+        self._waiters = Waiters(call_waiters)
         self._read_ahead = ReadAhead(self._loop, partial(gap_reads.read, log, wait=False))
         self.open_waiters = OpenWaiters()
         self.after_commit: Callable[[], None] | None = None
@@ -219,7 +208,7 @@ class LogGroup:
         self._read_ahead.close()
         waiters = self.open_waiters.take()
         self._waiters.fail(error)
-        notify(waiters, error)
+        call_waiters(waiters, error)
 
     # --- the API ------------------------------------------------------------------------------------------
 
@@ -539,7 +528,7 @@ class LogGroup:
         self._open.clear()
         waiters = self.open_waiters.take()
         self._replica.rebuild_tail()
-        notify(waiters, NotLeader(f"group {self.group_id} lost the leadership before it wrote this"))
+        call_waiters(waiters, NotLeader(f"group {self.group_id} lost the leadership before it wrote this"))
 
     def on_truncated(self, last_index: int) -> None:
         """See `ReplicaListener`."""

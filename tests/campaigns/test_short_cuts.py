@@ -91,9 +91,7 @@ def test_a_full_disk_refuses_writes_serves_reads_and_recovers() -> None:
 
 
 @pytest.mark.parametrize(("engine", "inputs"), [("grammar", 7_500), ("coverage", 400)])
-def test_fuzzed_inputs_raise_nothing_unexpected(
-    tmp_path: Path, engine: str, inputs: int
-) -> None:
+def test_fuzzed_inputs_raise_nothing_unexpected(tmp_path: Path, engine: str, inputs: int) -> None:
     seed = random.SystemRandom().randrange(2**31)
     words = f"--inputs {inputs} --engine {engine} --seed {seed}"
     print(f"repeat with: python -m tests.campaigns.fuzz {words}")
