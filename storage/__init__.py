@@ -16,7 +16,7 @@ package knows nothing of Kafka requests, topics' names or clients. A module uses
 | `gap_reads` | reads over offsets that compaction removed together with their segment |
 | `read_ahead` | the next read of a sequential reader, done while its client is busy |
 | `aborted_transactions` | the open and the aborted transactions of a partition |
-| `replica`, `replica_listener` | drives the Raft core: hard state, log work, messages, flushes |
+| `replica`, `replica_listener`, `log_work` | drives the Raft core: hard state, log work, messages, flushes |
 | `applier`, `checkpointer`, `state_machines`, `control_partition` | from appended to committed; snapshots |
 | `group_recovery` | the recovery of a group at its start |
 | `threads` | work that waits for the disk, away from the loop |

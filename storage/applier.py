@@ -50,6 +50,14 @@ class Applier:
         if is_all:
             self._checkpointer.on_append(frames[-1].time_ms)
 
+    def apply_at_once(self, frames: Sequence[Frame], is_all: bool, moved: dict[PartitionLog, None]) -> None:
+        """Does `on_append` and `apply` for frames of this leader that are committed already, while none
+        waits."""
+        if is_all:
+            self._checkpointer.on_append(frames[-1].time_ms)
+        for frame in frames:
+            self._apply(frame, moved)
+
     def apply(self, commit_index: int, moved: dict[PartitionLog, None]) -> bool:
         """Applies the committed frames of the log; `moved` gets the partitions that grew. True: call
         again."""

@@ -45,5 +45,8 @@ class GroupOptions:
     """A follower that is at most so many entries behind gets entries, if they are on the disk, instead of a
     snapshot; 8 bytes of memory each."""
     raft: RaftSettings = field(default_factory=RaftSettings)
+    straight_commit: bool = True
+    """Whether a lone member commits its frames without the replica's general loop where nothing else is to be
+    done. False: to compare; log, state and results are the same."""
     background: bool = True
     """Whether the log prepares segments in its own thread; otherwise the caller uses `log.prepare_now`."""

@@ -103,7 +103,7 @@ class LogGroup:
         """The last entry that the log had when it was opened."""
         self._replica = Replica(
             log, self.raft, state, member.applied_index, self, send, monotonic, clock_ms, self._threads,
-            options.kept_entries,
+            options.kept_entries, options.straight_commit,
         )  # fmt: skip
         self._idle_marker = IdleMarker(self._replica, self._loop)
         self.read_index = ReadIndex(self._replica, self._loop)

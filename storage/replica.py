@@ -1,8 +1,9 @@
 """One member of a log group: drives the Raft core, the data log, the replayed state, and its messages.
 
 The replica does the core's work in order: hard state first, then log work (truncations, writes, a switch to a
-snapshot) one thing at a time and none while a flush is under way, then messages, then a flush. Invariants: a
-message never leaves before the state that it depends on is on the disk (the core holds it back); frames are
+snapshot) one thing at a time and none while a flush is under way, then messages, then a flush. A lone member
+with nothing else to do does the same with its own frames in a straight line and queues nothing. Invariants:
+a message never leaves before the state that it depends on is on the disk (the core holds it back); frames are
 followed when they are appended and applied when they are committed, in log order; replicas whose logs differ
 at one index stop. Inputs are peer messages, time, finished flushes and the leader's own frames; a
 `ReplicaListener` receives progress. Source: seed 001, sections 3 and 4; docs/storage_rules.md.
@@ -24,6 +25,7 @@ from lockstep.storage.compaction_progress import CompactionProgress
 from lockstep.storage.flusher import Flusher
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.format import chain_of, frame_bytes
+from lockstep.storage.log_work import OwnWrite, Work
 from lockstep.storage.message_validation import is_well_formed
 from lockstep.storage.partition import PartitionLog
 from lockstep.storage.raft.configuration import Configuration
@@ -53,27 +55,6 @@ ROOM_RETRY_SECONDS = 0.5
 Arguments = TypeVarTuple("Arguments")
 
 
-class Work:
-    """One item of log work; `after_checkpoint`: it waits for a checkpoint that is being written."""
-
-    __slots__ = ("after_checkpoint", "run")
-
-    def __init__(self, run: Callable[[], None], after_checkpoint: bool = False) -> None:
-        self.run = run
-        self.after_checkpoint = after_checkpoint
-
-
-class _OwnWrite:
-    """Frames of this leader; `followed`: the state has seen them as they were made."""
-
-    __slots__ = ("followed", "frames", "truncation_count")
-
-    def __init__(self, frames: Sequence[Frame], truncation_count: int) -> None:
-        self.frames = frames
-        self.truncation_count = truncation_count
-        self.followed = True
-
-
 class Replica:
     """See the module. `log` and `raft` are open and hold the same entries; `state` follows them."""
 
@@ -89,9 +70,11 @@ class Replica:
         clock_ms: Callable[[], int],
         threads: Executor,
         kept_entries: int,
+        straight_commit: bool = True,
     ) -> None:
         self.log = log
         self.raft = raft
+        self._straight_commit = straight_commit
         self._listener = listener
         self._monotonic = monotonic
         self._clock_ms = clock_ms
@@ -99,14 +82,9 @@ class Replica:
         loop = self._loop = asyncio.get_running_loop()
         self._threads = threads
         self.checkpointer = Checkpointer(
-            log,
-            state,
-            lambda index: raft.configurations.at(index),
-            self._loop,
-            threads,
-            self._on_checkpoint,
+            log, state, lambda index: raft.configurations.at(index), loop, threads, self._on_checkpoint,
             self.fail,
-        )
+        )  # fmt: skip
         self.applier = Applier(log, state, self.checkpointer, applied_index)
         self._send = send
         self.append_sender = AppendSender(log, raft, self._post, loop, threads, self._unavailable)
@@ -128,10 +106,10 @@ class Replica:
         """The core's count of truncations at the newest write."""
         self.time_ms = log.last_time_ms
         """The leader's time in the newest frame."""
-        self._own_writes: list[_OwnWrite] = []
+        self._own_writes: list[OwnWrite] = []
         """The leader's own frames among it."""
         self._room_timer: asyncio.TimerHandle | None = None
-        self._pumping = False
+        self._pumping = self._pump_again = False
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self.failed: BaseException | None = None
@@ -159,13 +137,15 @@ class Replica:
 
     @property
     def is_serving(self) -> bool:
-        """True where this member accepts entries and has applied all up to its term's no-op and a failed
-        transfer."""
-        leader_state = self.raft.leader_state
-        if leader_state is None or not self.raft.accepts_proposals:
-            return False
-        required_index = max(leader_state.no_op_index, leader_state.resumed_index)
-        return self.applier.index >= required_index and self.failed is None
+        """True where this member accepts entries and has applied its term's no-op and a failed transfer."""
+        raft, applied_index = self.raft, self.applier.index
+        leader_state = raft.leader_state
+        return (
+            leader_state is not None
+            and raft.accepts_proposals
+            and leader_state.no_op_index <= applied_index >= leader_state.resumed_index
+            and self.failed is None
+        )
 
     def receive(self, message: Message) -> None:
         """Handles a peer's message; one that does not verify is dropped."""
@@ -202,8 +182,7 @@ class Replica:
             self._step(_no_input)
 
     async def last_checkpoint(self) -> None:
-        """Writes a checkpoint at the end of the log, where all of it is applied. Raises StorageFull,
-        WriteFailed."""
+        """Writes a checkpoint at the end of the log, if it is applied. Raises StorageFull, WriteFailed."""
         checkpointer = self.checkpointer
         if checkpointer.under_way is not None:
             await asyncio.wait([checkpointer.under_way])
@@ -212,8 +191,7 @@ class Replica:
             await checkpointer.under_way
 
     def checkpoint_now(self) -> bool:
-        """Begins a checkpoint at the end of the log; returns False where not all is applied, or more is
-        pending."""
+        """Begins a checkpoint at the end of the log; returns False where anything is pending."""
         checkpointer, last_index = self.checkpointer, self.log.last_index
         if self.failed is not None or self.busy or checkpointer.under_way is not None:
             return False
@@ -224,8 +202,7 @@ class Replica:
         return True
 
     def seal(self, last_index: int) -> None:
-        """Begins another segment once no flush is under way, where entries up to the index are in this
-        one."""
+        """Begins another segment, once no flush is under way, if entries up to the index are in this one."""
         self._work.append(Work(lambda: self._seal(last_index)))
         self._step(_no_input)
 
@@ -238,7 +215,10 @@ class Replica:
 
         `proposed` is called with index and term of the last one before anything else happens to it.
         """
-        self._step(self._propose, frames, proposed)
+        if self._straight_commit and self._commits_alone():
+            self._write_alone(frames, proposed)
+        else:
+            self._step(self._propose, frames, proposed)
 
     def _propose(self, frames: Sequence[Frame], proposed: Callable[[int, int], None]) -> None:
         raft, lsn, now_ms = self.raft, self.log.next_lsn, self.now_ms()
@@ -247,10 +227,74 @@ class Replica:
             frame.term = raft.term
             frame.first_lsn = lsn
             lsn += frame.record_count
-        write = _OwnWrite(frames, raft.truncation_count)
+        self._queue_proposed(frames)
+        proposed(frames[-1].index, raft.term)
+
+    def _queue_proposed(self, frames: Sequence[Frame]) -> None:
+        write = OwnWrite(frames, self.raft.truncation_count)
         self._own_writes.append(write)
         self._work.append(Work(lambda: self._append_proposed(write)))
-        proposed(frames[-1].index, raft.term)
+
+    # --- the only voter's straight commit -----------------------------------------------------------------
+
+    def _commits_alone(self) -> bool:
+        """Returns whether the leader's next frames will be all that there is to do: this member is the only
+        one, and nothing is under way; all earlier entries are committed and applied."""
+        raft = self.raft
+        return (
+            not (self.stopped or self._pumping or self.installer.is_busy)
+            and raft.commits_alone
+            and self.applier.index == raft.commit_index == self.log.last_index
+        )
+
+    def _write_alone(self, frames: Sequence[Frame], proposed: Callable[[int, int], None]) -> None:
+        """Does what `_step` does with `_propose`, where `_commits_alone`: the same in the same order, but
+        nothing is queued. The general loop does all that turns out to wait."""
+        raft, log = self.raft, self.log
+        try:
+            lsn, term = log.next_lsn, raft.term
+            for frame in frames:
+                frame.index = raft.extend(frame_bytes(frame))
+                frame.term = term
+                frame.first_lsn = lsn
+                lsn += frame.record_count
+            proposed(frames[-1].index, term)
+            self._pumping, self._pump_again = True, False
+            try:
+                is_written = self._append_alone(frames)
+            finally:
+                self._pumping = False
+            if self._pump_again:  # something was requested meanwhile
+                if is_written and (self._work or not raft.idle):
+                    self._pump()
+                else:
+                    self._arm()
+        except Exception as error:
+            self.fail(error)
+
+    def _append_alone(self, frames: Sequence[Frame]) -> bool:
+        """Writes, flushes, commits, applies and reports frames. Returns False where they do not all fit."""
+        raft, log, listener = self.raft, self.log, self._listener
+        try:
+            log.append(frames)
+        except (StorageFull, WriteFailed):
+            self._queue_proposed(frames)
+            self._on_written(frames, frames, raft.truncation_count, followed=True)
+            self._wait_for_room()
+            self._flush_and_apply()
+            return False
+        self.time_ms = frames[-1].time_ms
+        self._truncation_count = raft.truncation_count
+        is_all = not listener.is_filling
+        if self.flusher.start():
+            raft.on_persisted(log.last_index, log.last_term, raft.truncation_count, self.now_ms())
+            listener.on_flushed()
+            moved: dict[PartitionLog, None] = {}
+            self.applier.apply_at_once(frames, is_all, moved)
+            listener.on_progress(moved)
+        else:
+            self.applier.on_append(frames, True, is_all)  # the general loop goes on after the flush
+        return True
 
     def request(self, step: Callable[[], None]) -> None:
         """Runs a request to the core, then all that follows. The errors of `step` are the caller's."""
@@ -271,6 +315,7 @@ class Replica:
 
     def _pump(self) -> None:
         if self._pumping:
+            self._pump_again = True
             return  # the drain that is under way continues until nothing is left
         self._pumping = True
         try:
@@ -296,6 +341,13 @@ class Replica:
         if ready is not NOTHING:
             self.append_sender.send(ready.messages)
         self.installer.drain(ready)
+        self._flush_and_apply()
+        if not worked and wanted is None:
+            return False
+        return bool(self._work) or not self.raft.idle
+
+    def _flush_and_apply(self) -> None:
+        """Flushes what was written, applies what is committed, and reports both."""
         if self._unflushed and not self.flusher.busy:
             self._unflushed = False
             if self.flusher.start():
@@ -307,9 +359,6 @@ class Replica:
         if more:
             self._loop.call_soon(self._step, _no_input)
         self._listener.on_progress(moved)
-        if not worked and wanted is None:
-            return False
-        return bool(self._work) or not self.raft.idle
 
     def _queue(self, ready: Ready) -> None:
         """Queues the core's log work, in its order."""
@@ -393,7 +442,7 @@ class Replica:
             )
         self._append(frames, truncation_count, followed=False)
 
-    def _append_proposed(self, write: _OwnWrite) -> None:
+    def _append_proposed(self, write: OwnWrite) -> None:
         self._append(write.frames, write.truncation_count, write.followed)
         self._own_writes.remove(write)
 
@@ -406,16 +455,22 @@ class Replica:
         try:
             log.append(remaining)
         finally:
-            written = remaining
-            if remaining and remaining[-1].index != log.last_index:
-                written = [frame for frame in remaining if frame.index <= log.last_index]
-            if written:
-                self.time_ms = written[-1].time_ms
-                own_wait = any([each.followed for each in self._own_writes if each.frames is not frames])
-                is_all = len(written) == len(remaining) and not own_wait and not self._listener.is_filling
-                self.applier.on_append(written, followed, is_all)
-                self._unflushed = True
-                self._truncation_count = truncation_count
+            self._on_written(frames, remaining, truncation_count, followed)
+
+    def _on_written(
+        self, frames: Sequence[Frame], remaining: Sequence[Frame], truncation_count: int, followed: bool
+    ) -> None:
+        """Follows those of the remaining frames that are in the log now."""
+        written, last_index = remaining, self.log.last_index
+        if remaining and remaining[-1].index != last_index:
+            written = [frame for frame in remaining if frame.index <= last_index]
+        if written:
+            self.time_ms = written[-1].time_ms
+            own_wait = any([each.followed for each in self._own_writes if each.frames is not frames])
+            is_all = len(written) == len(remaining) and not own_wait and not self._listener.is_filling
+            self.applier.on_append(written, followed, is_all)
+            self._unflushed = True
+            self._truncation_count = truncation_count
 
     def rebuild_tail(self) -> None:
         """Rebuilds the speculative state without batches that were not proposed, or not written yet."""

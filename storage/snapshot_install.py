@@ -114,6 +114,11 @@ class SnapshotInstaller:
         """True while a snapshot is being sent from here."""
         return bool(self._outgoing or self._beginning)
 
+    @property
+    def is_busy(self) -> bool:
+        """True while a snapshot is being sent or received."""
+        return self.incoming is not None or bool(self._outgoing or self._beginning)
+
     def drain(self, ready: Ready) -> None:
         """Sends the snapshots that the core requests, and the next chunk where one was accepted."""
         if self._outgoing:

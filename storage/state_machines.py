@@ -143,7 +143,6 @@ class StateMachines:
     def apply_committed(self, frame: Frame, advanced: dict[PartitionLog, None]) -> None:
         """Applies a committed frame: high watermarks and commit machines; `advanced` gets its partitions."""
         partitions = self.control.partitions
-        self.applied_batches += frame.batch_count
         entries: list[EntryFields] = []
         row = begin = 0
         for local_id, _, next_offset, count, length, _, _, flags in runs_of(frame):
@@ -161,6 +160,7 @@ class StateMachines:
                     self.apply_batch(partition, entry, payload, frame.time_ms)
             partition.high_watermark = next_offset
             advanced[partition] = None
+        self.applied_batches += row
 
     def apply_batch(
         self, partition: PartitionLog, entry: DirectoryEntry, payload: Buffer, time_ms: int

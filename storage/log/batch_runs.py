@@ -20,7 +20,13 @@ def runs_of(frame: Frame) -> list[Run]:
     """The batches of a frame whose directory is complete, as runs in their order; kept in `frame.runs`."""
     runs = frame.runs
     if runs is None:
-        runs = frame.runs = group_batches(frame.entries)
+        entries = frame.entries
+        if len(entries) == 1:
+            ((local_id, offset, count, length, _, epoch, timestamp, flags),) = entries
+            runs = [(local_id, offset, offset + count, 1, length, epoch, timestamp, flags)]
+        else:
+            runs = group_batches(entries)
+        frame.runs = runs
     return runs
 
 

@@ -81,9 +81,13 @@ def position_text(place: int) -> str:
 def encode_frame_head(frame: Frame, chain: int) -> tuple[bytes, int]:
     """Header and directory of a frame that follows `chain`, and the chain value after it."""
     entries = frame.entries
-    payload_bytes = sum([fields[3] for fields in entries])
-    parts = [ENTRY.pack(*fields) for fields in entries]
-    directory = b"".join(parts)
+    batches = len(entries)
+    if batches == 1:
+        payload_bytes = entries[0][3]
+        directory = ENTRY.pack(*entries[0])
+    else:
+        payload_bytes = sum([fields[3] for fields in entries])
+        directory = b"".join([ENTRY.pack(*fields) for fields in entries])
     body = (
         FRAME_BODY.pack(
             FORMAT,
@@ -95,7 +99,7 @@ def encode_frame_head(frame: Frame, chain: int) -> tuple[bytes, int]:
             frame.first_lsn,
             frame.time_ms,
             frame.record_count,
-            len(parts),
+            batches,
             len(directory),
             payload_bytes,
         )

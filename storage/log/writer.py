@@ -124,11 +124,9 @@ class LogWriter:
             raise FlushFailed(self._failed)
         if not frames:
             return
-        size = MARKER_BYTES
-        for frame in frames:
-            size += frame_bytes(frame)
+        size = _write_size(frames)
         if self._offset + size <= self._limit:
-            self._write(frames)
+            self._write(frames, size)
         else:
             self._append_over_a_roll(frames)
 
@@ -154,16 +152,16 @@ class LogWriter:
             if not self._pool.enlarge(place, limit):
                 raise self._pool.no_segment()
         if plan[0]:
-            self._write(plan[0])
+            self._write(plan[0], _write_size(plan[0]))
         for part in plan[1:]:
             self._roll()
-            self._write(part)
+            self._write(part, _write_size(part))
 
-    def _write(self, frames: Sequence[Frame]) -> None:
+    def _write(self, frames: Sequence[Frame], size: int) -> None:
+        """Writes frames that fit into the segment, with their marker `size` bytes."""
         offset = self._offset
         chain, index, lsn, term = self.chain, self.last_index, self.next_lsn, self.last_term
         buffers: list[Buffer] = [b""]
-        size = 0
         for frame in frames:
             if frame.index != index + 1 or frame.first_lsn != lsn or frame.term < term:
                 raise ValueError(
@@ -182,11 +180,12 @@ class LogWriter:
                 raise ValueError(f"the head of frame {index} does not continue the chain")
             buffers.append(head)
             buffers.extend(frame.buffers)
-            size += frame_bytes(frame)
         place = self._segment_position | offset
-        marker = encode_marker(self._seed, self._generation, place, self._flushed, size)
-        buffers[0:2] = [marker + head] if len(frames) == 1 else [marker, buffers[1]]
-        size += MARKER_BYTES
+        marker = encode_marker(self._seed, self._generation, place, self._flushed, size - MARKER_BYTES)
+        if len(frames) == 1:
+            buffers[0:2] = [marker + head]
+        else:
+            buffers[0] = marker
         self._write_out(buffers, size, offset)
         self._note(frames, offset + MARKER_BYTES)
         self._offset = offset + size
@@ -401,3 +400,11 @@ class LogWriter:
             self._flushed = position(segment.sequence, SEGMENT_HEADER_BYTES)
         self._table.add(segment)
         self._activate(segment, SEGMENT_HEADER_BYTES)
+
+
+def _write_size(frames: Sequence[Frame]) -> int:
+    """The bytes of frames in a segment, with the marker before them."""
+    size = MARKER_BYTES
+    for frame in frames:
+        size += frame_bytes(frame)
+    return size

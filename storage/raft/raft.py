@@ -82,6 +82,20 @@ class Raft(RaftState):
         return self.leader_state is not None and self.idle
 
     @property
+    def commits_alone(self) -> bool:
+        """True for a leader that is the only member, takes proposals, and has committed all of its log:
+        the next entries are committed once they are flushed here, and until then `ready` would be empty."""
+        leader_state = self.leader_state
+        return (
+            leader_state is not None
+            and leader_state.is_only_voter
+            and not leader_state.change_pending
+            and self.commit_index == self.terms.last_index
+            and self.idle
+            and self.accepts_proposals
+        )
+
+    @property
     def deadline_ms(self) -> int:
         """The time when `tick` is due; NEVER_MS where nothing is timed."""
         if self.leader_state is not None:

@@ -38,6 +38,7 @@ def group_options(node: Node) -> GroupOptions:
         salvage=node.salvage,
         kept_entries=node.world.options.kept_entries,
         raft=raft_settings(node),
+        straight_commit=node.world.options.straight_commit,
         background=False,
     )
 

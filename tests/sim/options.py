@@ -50,6 +50,8 @@ class Options:
     clients: int = 4
     fast_path: bool = True
     """Producers use the fast path of Produce where it does not decline; the history is the same without."""
+    straight_commit: bool = True
+    """A lone member commits without the replica's general loop; the history is the same without."""
     think_ms: int = 200
     """Clients wait this long on average between operations."""
     fault_every_ms: int = 1500

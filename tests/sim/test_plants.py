@@ -20,6 +20,11 @@ QUICK = (
     ("prevote-off", "a term is raised without PreVote"),
     ("older-term-counted", "an older term's entry is committed by counting"),
     ("acknowledged-before-flush", "an acknowledged entry that is not on the disk"),
+    (
+        "straight-commit-before-flush",
+        "committed without a majority of disks|an acknowledged entry that is not on the disk",
+    ),
+    ("straight-commit-of-many", "acknowledged, not committed|committed without a majority of disks"),
     ("tail-answered-early", "acknowledged, not committed|what is acknowledged is there"),
     ("end-of-log-served", "an end that is not committed|machines"),
     ("buffer-used-again", "bytes|wrong bytes read"),

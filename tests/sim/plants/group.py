@@ -251,7 +251,49 @@ def installed_state_mixed() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def committed_before_flush() -> Iterator[None]:
+    """The lone member commits what it has written, and flushes it with the next frame."""
+
+    def append_alone(self: Replica, frames: Sequence[Frame]) -> bool:
+        log, moved = self.log, dict[PartitionLog, None]()
+        log.append(frames)
+        self.time_ms = frames[-1].time_ms
+        self.raft.on_persisted(log.last_index, log.last_term, self.raft.truncation_count, self.now_ms())
+        self.applier.apply_at_once(frames, not self._listener.is_filling, moved)
+        self._listener.on_progress(moved)
+        return True
+
+    with patch.object(Replica, "_append_alone", append_alone):
+        yield
+
+
+@contextmanager
+def committed_without_the_others() -> Iterator[None]:
+    """A leader takes itself for a lone member while nothing of its log waits for the others."""
+
+    def commits_alone(self: Raft) -> bool:
+        return self.accepts_proposals and self.commit_index == self.last_index
+
+    with patch.object(Raft, "commits_alone", property(commits_alone)):
+        yield
+
+
 PLANTS = (
+    Plant(
+        "straight-commit-before-flush",
+        "a lone member commits its frames when they are written, not when they are flushed",
+        committed_before_flush,
+        overrides={"nodes": 1, "think_ms": 50},
+        source="docs/storage_rules.md: straight commit before the flush",
+    ),
+    Plant(
+        "straight-commit-of-many",
+        "a leader with followers applies its frames as if it were a lone member",
+        committed_without_the_others,
+        overrides={"nodes": 3, "think_ms": 50},
+        source="docs/storage_rules.md: straight commit of many",
+    ),
     Plant(
         "tail-answered-early",
         "whoever waits for a commit is told at once that it has come",

@@ -40,6 +40,16 @@ def test_a_run_of_small_batches_ends_at_its_limit() -> None:
     ]
 
 
+@given(BATCH_LISTS)
+def test_a_frame_of_one_batch_has_the_run_that_grouping_gives(
+    batches: list[tuple[int, int, int, int, int]],
+) -> None:
+    for each in batches:
+        frame = frame_of([each])
+        assert runs_of(frame) == group_batches(frame.entries)
+        assert runs_of(frame) is runs_of(frame)
+
+
 def test_a_raw_entry_is_alone() -> None:
     entries = [(1, 0, 1, 40, 0, 0, 0, 0), (1, 1, 1, 40, 0, 0, 0, ENTRY_RAW), (1, 2, 1, 40, 0, 0, 0, 0)]
     assert [run[3] for run in group_batches(entries)] == [1, 1, 1]

@@ -231,6 +231,29 @@ def test_alone_is_a_leader_of_nobody_that_wants_nothing() -> None:
     assert not leader().alone
 
 
+def test_a_leader_commits_alone_while_nobody_and_nothing_else_is_waited_for() -> None:
+    raft = core(ALONE)
+    assert not raft.commits_alone  # a follower
+    raft.campaign(START_MS)
+    wanted = raft.ready().hard_state
+    assert wanted is not None
+    raft.on_hard_state_persisted(wanted)
+    assert raft.ready().no_op_index == 1
+    assert not raft.commits_alone  # its no-op is not committed
+    raft.on_persisted(1, 1, 0)
+    assert raft.commits_alone
+    index = raft.propose(10)
+    assert not raft.commits_alone  # an entry waits for its flush
+    raft.on_persisted(index, 1, 0)
+    assert raft.commits_alone
+    raft.change_members([ME], [2])
+    assert not raft.commits_alone  # a learner is to come
+    assert raft.ready().configuration is not None
+    raft.on_persisted(raft.last_index, 1, 0)
+    assert raft.commit_index == raft.last_index and not raft.commits_alone  # it is sent what is committed
+    assert not leader().commits_alone
+
+
 def test_a_leader_is_timed_by_those_it_leads() -> None:
     assert leader(ALONE).deadline_ms == NEVER_MS
     raft = leader()
