@@ -332,6 +332,21 @@ async def test_missing_records_are_damage_until_they_are_given_up(
     assert _trouble(broker) == "" and "given up" in damage_text(node_damage(broker.assembly.cluster)[0])
 
 
+async def test_missing_records_are_known_at_the_next_start(
+    start_cluster: StartCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    cluster, node_id = await without_oldest_segments(start_cluster)
+    await until(lambda: bool(node_damage(cluster.brokers[node_id].assembly.cluster)))
+    known = node_damage(cluster.brokers[node_id].assembly.cluster)
+    await cluster.stop(node_id)
+    caplog.clear()
+    await cluster.start(node_id)
+    await until(lambda: node_damage(cluster.brokers[node_id].assembly.cluster) == known)
+    (line,) = [each for each in caplog.messages if "are known to be missing" in each]
+    assert line.startswith("log group 1: 1 ranges of offsets are known to be missing since an earlier start;")
+    assert not [each for each in caplog.messages if "log files" in each]
+
+
 async def test_what_compaction_may_have_removed_is_read_at_another_node(
     start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
