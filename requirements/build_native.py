@@ -38,6 +38,7 @@ WANTED = (
     "lockstep/storage/log/partition_spans.py",
     "lockstep/storage/log/read_plan.py",
     "lockstep/storage/log/recent_frames.py",
+    "lockstep/storage/log/run_table.py",
     "lockstep/storage/log/log_truncation.py",
     "lockstep/storage/log/segment_maintenance.py",
     "lockstep/storage/log/segments.py",

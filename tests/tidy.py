@@ -66,6 +66,7 @@ PURE = (
     "storage/log/marker.py",
     "storage/log/batch_flags.py",
     "storage/log/recent_frames.py",
+    "storage/log/run_table.py",
     "storage/log/segment_scan.py",
     "storage/log/tail_cache.py",
     "storage/control_partition.py",

@@ -28,7 +28,7 @@ import uvloop
 
 from lockstep.storage.log import batch_reader
 from lockstep.storage.log.batch_index import BatchIndex
-from lockstep.storage.log.verified import VerifiedRowsCache
+from lockstep.storage.log.verified import VerifiedRangesCache
 from lockstep.testing import broker_in_thread
 
 TOPIC: Final = "backlog"
@@ -98,7 +98,7 @@ def measure(port: int, verifies: bool, records: int, with_client: bool) -> Readi
 
     with (
         patch.object(batch_reader, "_first_bad_row", check),
-        patch.object(VerifiedRowsCache, "has", lambda *_: False),
+        patch.object(VerifiedRangesCache, "has", lambda *_: False),
     ):
         before = time.process_time()
         if with_client:

@@ -6,7 +6,7 @@
 
 | concern | files |
 |---|---|
-| bytes, pure | `format` (frames, segment headers), `marker`, `batch_index`, `segment_scan` |
+| bytes, pure | `format` (frames, segment headers), `marker`, `batch_index`, `run_table`, `segment_scan` |
 | a frame's batches, pure | `batch_runs`; what became of them, `batch_flags` |
 | small files | `state_file`, `checkpoint_file`, `origin_file` |
 | writing | `writer`, `segment_pool` (files made ready), `background_maintenance` (index files, checkpoints) |

@@ -1,7 +1,8 @@
 """The positions and leader epochs of a segment's batches: arrays per partition, and their file beside a
-sealed segment. (Leader epochs are runs in memory, and a fifth array in the file.)
+sealed segment. (Leader epochs are runs of rows in memory, and an array of rows in the file.)
 
-`BatchIndex` is the arrays of one partition in one segment, in offset order. `SegmentSummary` is what stays
+`BatchIndex` is the arrays of one partition in one segment, in offset order. A row is a batch, or a run of
+neighbouring batches of a frame, whose batches `RunTable` has. `SegmentSummary` is what stays
 in memory of a sealed segment: one row per partition, in arrays sorted by local id, so that memory
 grows with (segments x partitions), never with batches. The index file holds both, each with its checksum;
 it is derived: a missing, stale or broken one is rebuilt from the segment.
@@ -20,7 +21,9 @@ from typing import Final
 from crc32c import crc32c
 
 from lockstep.storage.log.batch_flags import ENTRY_REMOVED
-from lockstep.storage.types import EntryFields
+from lockstep.storage.log.batch_runs import group_batches
+from lockstep.storage.log.run_table import BATCH_BYTES, RUN_BYTES, RunTable, fits
+from lockstep.storage.types import Buffer, EntryFields
 
 NO_TIMESTAMP = -(1 << 63)
 """The timestamp of a batch that was cleaned away."""
@@ -32,6 +35,9 @@ UNKNOWN_EPOCH: Final = -(1 << 31)
 """In place of the leader epoch of batches whose index file has none (format 1). Not Kafka's -1 for no epoch,
 which a batch may carry."""
 
+MAX_MEAN_BYTES: Final = 4 << 10
+"""LIMIT. Bytes of a batch, in the mean of a run that is one row. Of larger ones a row is a small part, and a
+checksum more at each write is more than a read saves."""
 INDEX_COST_BYTES = 600
 """What an index costs in memory beside its batches: the object, four arrays and their place in a cache.
 Measured by `tracemalloc` (Python 3.11)."""
@@ -39,7 +45,7 @@ Measured by `tracemalloc` (Python 3.11)."""
 
 class BatchIndex:
     """The batches of one partition in one segment; one that was cleaned away is a row of length 0. Appended
-    by one thread, read by several."""
+    by one thread, read by several: they look at `bases` first, and at `runs` only then."""
 
     __slots__ = (
         "bases",
@@ -48,6 +54,7 @@ class BatchIndex:
         "newest_epoch",
         "next_offset",
         "positions",
+        "runs",
         "timestamps",
         "total_bytes",
     )
@@ -57,6 +64,9 @@ class BatchIndex:
         self.positions = array("I")
         self.lengths = array("I")
         self.timestamps = array("q")
+        """The newest of a row's batches."""
+        self.runs: RunTable | None = None
+        """The rows that are several batches; None where each is one."""
         self.next_offset = 0
         self.total_bytes = 0
         self.newest_epoch = UNKNOWN_EPOCH
@@ -67,9 +77,7 @@ class BatchIndex:
     def add(self, base: int, count: int, place: int, length: int, timestamp: int, leader_epoch: int) -> None:
         """One batch at byte `place` of the segment. The base offset goes last: readers look at it first."""
         if leader_epoch != self.newest_epoch:
-            if self.bases:
-                self.earlier_epochs += ((len(self.bases), self.newest_epoch),)
-            self.newest_epoch = leader_epoch
+            self._begin_epoch(leader_epoch, len(self.bases))
         self.positions.append(place)
         self.lengths.append(length)
         self.timestamps.append(timestamp)
@@ -78,20 +86,41 @@ class BatchIndex:
         self.bases.append(base)
 
     def add_run(
-        self, entries: Sequence[EntryFields], next_offset: int, place: int, length: int, leader_epoch: int
+        self,
+        entries: Sequence[EntryFields],
+        next_offset: int,
+        place: int,
+        length: int,
+        leader_epoch: int,
+        newest: int,
+        payloads: memoryview | Sequence[Buffer],
     ) -> None:
-        """Add neighbouring batches by their directory entries, `length` bytes in all from byte `place` on."""
+        """Add neighbouring batches by their directory entries, `length` bytes in all from byte `place` on.
+
+        Args: payloads: these bytes, as one buffer or one for each batch.
+        """
         if leader_epoch != self.newest_epoch:
-            if self.bases:
-                self.earlier_epochs += ((len(self.bases), self.newest_epoch),)
-            self.newest_epoch = leader_epoch
-        _, bases, _, lengths, _, _, timestamps, _ = zip(*entries, strict=True)
+            self._begin_epoch(leader_epoch, len(self.bases))
+        _, bases, counts, lengths, _, _, timestamps, _ = zip(*entries, strict=True)
+        if length <= MAX_MEAN_BYTES * len(bases) and fits(lengths, counts, timestamps, newest):
+            runs = self.runs
+            if runs is None:
+                runs = self.runs = RunTable()
+            ages = [newest - timestamp for timestamp in timestamps]
+            runs.add(len(self.bases), lengths, counts, ages, _checksum(payloads))
+            bases, lengths, timestamps = bases[:1], (length,), (newest,)
         self.positions.extend(itertools.accumulate(lengths[:-1], initial=place))
         self.lengths.extend(lengths)
         self.timestamps.extend(timestamps)
         self.next_offset = next_offset
         self.total_bytes += length
         self.bases.extend(bases)
+
+    def _begin_epoch(self, leader_epoch: int, row: int) -> None:
+        """From a row on, which is the next one, the leader epoch is another."""
+        if row:
+            self.earlier_epochs += ((row, self.newest_epoch),)
+        self.newest_epoch = leader_epoch
 
     def epoch_runs(self, first: int, last: int) -> list[tuple[int, int]]:
         """(row after its last, leader epoch) of each run of rows [first, last) with one epoch, in order."""
@@ -107,23 +136,99 @@ class BatchIndex:
         runs.append((last, newest))
         return runs
 
+    def extend(self, other: BatchIndex, first: int, last: int) -> None:
+        """Add rows [first, last) of another index, which follow on what is here."""
+        if first >= last:
+            return
+        shift = len(self.bases) - first
+        begin = len(self.bases)
+        for end, epoch in other.epoch_runs(first, last):
+            if epoch != self.newest_epoch or not begin:
+                self._begin_epoch(epoch, begin)
+            begin = end + shift
+        if other.runs is not None and other.runs.has_any(first, last):
+            if self.runs is None:
+                self.runs = RunTable()
+            self.runs.extend(other.runs, first, last, shift)
+        lengths = other.lengths[first:last]
+        self.positions.extend(other.positions[first:last])
+        self.lengths.extend(lengths)
+        self.timestamps.extend(other.timestamps[first:last])
+        self.next_offset = other.bases[last] if last < len(other.bases) else other.next_offset
+        self.total_bytes += sum(lengths)
+        self.bases.extend(other.bases[first:last])
+
+    def run_checksums(self, first: int, last: int) -> dict[int, int]:
+        """CRC-32C of all bytes of each run among rows [first, last), by row."""
+        runs = self.runs
+        return {} if runs is None else runs.checksums_of(first, last)
+
+    def is_run(self, row: int) -> bool:
+        """Returns whether a row is several batches."""
+        return self.runs is not None and self.runs.find(row) >= 0
+
+    def batches(self, row: int) -> BatchIndex:
+        """The batches of a row, each as a row of its own."""
+        found = BatchIndex()
+        runs = self.runs
+        run = runs.find(row) if runs is not None else -1
+        if runs is None or run < 0:
+            found.extend(self, row, row + 1)
+            return found
+        lengths, counts, ages = runs.batches(run)
+        base, newest = self.bases[row], self.timestamps[row]
+        *bases, found.next_offset = itertools.accumulate(counts, initial=base)
+        found.bases = array("q", bases)
+        found.positions = array("I", itertools.accumulate(lengths[:-1], initial=self.positions[row]))
+        found.lengths = array("I", lengths)
+        found.timestamps = array("q", [newest - age for age in ages])
+        found.total_bytes = self.lengths[row]
+        ((_, found.newest_epoch),) = self.epoch_runs(row, row + 1)
+        return found
+
+    def by_batch(self) -> BatchIndex:
+        """All batches, each as a row of its own; itself where it has no runs."""
+        count = len(self.bases)
+        runs = self.runs
+        if runs is None:
+            return self
+        whole = BatchIndex()
+        row = 0
+        for run in runs.rows[: bisect_left(runs.rows, count)]:
+            batches = self.batches(run)
+            whole.extend(self, row, run)
+            whole.extend(batches, 0, len(batches.bases))
+            row = run + 1
+        whole.extend(self, row, count)
+        return whole
+
+    def bytes_from(self, offset: int) -> int:
+        """The bytes of the batches that begin at an offset or behind it."""
+        row = bisect_left(self.bases, offset)
+        total = sum(self.lengths[row:])
+        if row and self.is_run(row - 1):
+            batches = self.batches(row - 1)
+            total += sum(batches.lengths[bisect_left(batches.bases, offset) :])
+        return total
+
     def cut(self, end: int) -> BatchIndex | None:
         """The batches before byte `end` of the segment, as an index of its own; None where there are none."""
         rows = bisect_left(self.positions, end)
         if rows == 0:
             return None
         left = BatchIndex()
-        left.positions, left.lengths = self.positions[:rows], self.lengths[:rows]
-        left.timestamps, left.bases = self.timestamps[:rows], self.bases[:rows]
-        left.next_offset = self.bases[rows] if rows < len(self.bases) else self.next_offset
-        left.total_bytes = sum(left.lengths)
-        *earlier, (_, left.newest_epoch) = self.epoch_runs(0, rows)
-        left.earlier_epochs = tuple(earlier)
+        if self.is_run(rows - 1) and self.positions[rows - 1] + self.lengths[rows - 1] > end:
+            batches = self.batches(rows - 1)
+            left.extend(self, 0, rows - 1)
+            left.extend(batches, 0, bisect_left(batches.positions, end))
+        else:
+            left.extend(self, 0, rows)
         return left
 
     @property
     def memory_bytes(self) -> int:
-        return INDEX_COST_BYTES + 24 * len(self.bases)
+        runs = self.runs
+        return INDEX_COST_BYTES + 24 * len(self.bases) + (runs.memory_bytes if runs is not None else 0)
 
 
 def forget_partition(batches: dict[int, BatchIndex], local_id: int) -> None:
@@ -136,18 +241,49 @@ def forget_partition(batches: dict[int, BatchIndex], local_id: int) -> None:
         dead.total_bytes += index.total_bytes
 
 
-def add_to_index(batches: dict[int, BatchIndex], entries: Iterable[tuple[int, ...]], offset: int) -> int:
-    """Index a frame's batches, whose payloads begin at `offset`; where they end."""
-    for local_id, base, count, length, _, leader_epoch, timestamp, flags in entries:
+def add_to_index(
+    batches: dict[int, BatchIndex],
+    entries: Sequence[EntryFields],
+    offset: int,
+    payloads: memoryview | Sequence[Buffer],
+    is_left_out: Callable[[int], bool] = lambda local_id: False,
+) -> int:
+    """Index a frame's batches, whose payloads begin at `offset`; where they end.
+
+    Args:
+        payloads: as one buffer, or one for each entry; of a batch that was removed nothing, or an empty one.
+        is_left_out: partitions of which a batch that was removed gets no row.
+    """
+    at, row = offset, 0
+    for local_id, base, next_offset, count, length, leader_epoch, newest, flags in group_batches(entries):
+        first = row
+        row += count
+        if flags & ENTRY_REMOVED:
+            if is_left_out(local_id):
+                continue
+            length, newest = 0, NO_TIMESTAMP
         index = batches.get(local_id)
         if index is None:
             index = batches[local_id] = BatchIndex()
-        if flags & ENTRY_REMOVED:
-            index.add(base, count, offset, 0, NO_TIMESTAMP, leader_epoch)
-            continue
-        index.add(base, count, offset, length, timestamp, leader_epoch)
-        offset += length
-    return offset
+        if count == 1:
+            index.add(base, next_offset - base, at, length, newest, leader_epoch)
+        else:
+            begin = at - offset
+            is_one = isinstance(payloads, memoryview)
+            taken = payloads[begin : begin + length] if is_one else payloads[first:row]
+            index.add_run(entries[first:row], next_offset, at, length, leader_epoch, newest, taken)
+        at += length
+    return at
+
+
+def _checksum(payloads: memoryview | Sequence[Buffer]) -> int:
+    """CRC-32C of some payloads one after the other."""
+    if isinstance(payloads, memoryview):
+        return crc32c(payloads)
+    checksum = 0
+    for payload in payloads:
+        checksum = crc32c(payload, checksum)
+    return checksum
 
 
 class SegmentPartition:
@@ -174,13 +310,14 @@ class SegmentPartition:
 class SegmentSummary:
     """Per partition of a segment: first and next offset, newest timestamp, bytes, place in the index file."""
 
-    __slots__ = ("counts", "firsts", "index_format", "local_ids", "nexts", "timestamps", "totals")
+    __slots__ = ("firsts", "index_format", "local_ids", "nexts", "sizes", "timestamps", "totals")
 
     def __init__(self, index_format: int = 0) -> None:
         self.index_format = index_format or INDEX_FORMAT
         """The format of the index file beside the segment."""
         self.local_ids = array("I")
-        self.counts = array("I")
+        self.sizes = array("I")
+        """The bytes of each partition's share of the index file."""
         self.firsts = array("q")
         self.nexts = array("q")
         self.timestamps = array("q")
@@ -194,7 +331,7 @@ class SegmentSummary:
             if not each.bases and not each.total_bytes:
                 continue
             summary.local_ids.append(local_id)
-            summary.counts.append(len(each.bases))
+            summary.sizes.append(_share_bytes(each))
             summary.firsts.append(each.bases[0] if each.bases else 0)
             summary.nexts.append(each.next_offset)
             summary.timestamps.append(max(each.timestamps, default=NO_TIMESTAMP))
@@ -238,8 +375,16 @@ class SegmentSummary:
         rows = zip(self.local_ids, self.nexts, self.totals, strict=True)
         return sum([total for local_id, end, total in rows if end <= log_start(local_id)])
 
+    def with_sizes(self, sizes: Iterable[int]) -> SegmentSummary:
+        """The same of another index file, of the present format, with shares of these sizes."""
+        changed = SegmentSummary()
+        changed.sizes = array("I", sizes)
+        changed.local_ids, changed.firsts, changed.nexts = self.local_ids, self.firsts, self.nexts
+        changed.timestamps, changed.totals = self.timestamps, self.totals
+        return changed
+
     def arrays(self) -> tuple[array[int], ...]:
-        return self.local_ids, self.counts, self.firsts, self.nexts, self.timestamps, self.totals
+        return self.local_ids, self.sizes, self.firsts, self.nexts, self.timestamps, self.totals
 
 
 class IndexHeader:
@@ -268,9 +413,10 @@ class IndexHeader:
         self.time_ms = time_ms
 
 
-INDEX_FORMAT: Final = 2
-"""The format of index files that are written. Format 1 has no leader epochs; those of its batches are not
-verified until a scrub of the segment rewrites the file."""
+INDEX_FORMAT: Final = 3
+"""The format of index files that are written; those of the others are read until a scrub of the segment
+rewrites them. Format 2 has a row for each batch; format 1 has no leader epochs either, and those of its
+batches are not verified."""
 _MAGIC = b"LSTKIDX1"
 _HEADER = struct.Struct(">8sIHHQQQQQIQqI")
 """magic, crc (over header and summary), format, flags, sequence, generation, end, last index, next LSN,
@@ -278,9 +424,12 @@ chain, term, time ms, partition count."""
 INDEX_HEADER_BYTES = _HEADER.size
 _CRC_FROM = 12
 _ROW_BYTES = 4 + 4 + 8 * 4
-_COLUMNS: Final = {1: "qIIq", 2: "qIIqi"}
-"""By format, the arrays of a partition: base offsets, positions, lengths, timestamps, leader epochs."""
-_BATCH_BYTES: Final = {1: 8 + 4 + 4 + 8, 2: 8 + 4 + 4 + 8 + 4}
+_COLUMNS: Final = {1: "qIIq", 2: "qIIqi", 3: "qIIqi"}
+"""By format, the arrays of a partition's rows: base offsets, positions, lengths, times, leader epochs."""
+_ROWS_BYTES: Final = {1: 8 + 4 + 4 + 8, 2: 8 + 4 + 4 + 8 + 4, 3: 8 + 4 + 4 + 8 + 4}
+_RUN_COUNT_BYTES: Final = 4
+_CHECKSUM_BYTES: Final = 4
+_NO_RUNS: Final = RunTable()
 _SWAP = sys.byteorder == "little"
 
 
@@ -318,9 +467,35 @@ def _take_epochs(index: BatchIndex, column: array[int]) -> None:
         index.earlier_epochs = tuple([(row, column[row - 1]) for row in starts])
 
 
+def _share_bytes(index: BatchIndex) -> int:
+    """The bytes of a partition's share of an index file."""
+    columns = (index.runs or _NO_RUNS).file_bytes + _ROWS_BYTES[3] * len(index.bases)
+    return _CHECKSUM_BYTES + _RUN_COUNT_BYTES + columns
+
+
+def _share(local_id: int, index: BatchIndex) -> bytes:
+    """A partition's share of an index file: checksum, number of runs, their arrays, those of the rows."""
+    runs = index.runs or _NO_RUNS
+    columns = (
+        runs.rows,
+        runs.ends,
+        runs.checksums,
+        runs.details,
+        index.bases,
+        index.positions,
+        index.lengths,
+        index.timestamps,
+        _epochs(index),
+    )
+    data = len(runs.rows).to_bytes(_RUN_COUNT_BYTES, "big") + b"".join(map(_big, columns))
+    return crc32c(data, local_id).to_bytes(_CHECKSUM_BYTES, "big") + data
+
+
 def encode_index(header: IndexHeader, summary: SegmentSummary, batches: dict[int, BatchIndex]) -> list[bytes]:
-    """The index file: header and summary, then per row of the summary checksum and five arrays."""
-    rows = b"".join(map(_big, summary.arrays()))
+    """The index file: header and summary, then for each row of the summary the partition's share."""
+    nothing = BatchIndex()
+    shares = [_share(local_id, batches.get(local_id, nothing)) for local_id in summary.local_ids]
+    rows = b"".join(map(_big, summary.with_sizes(map(len, shares)).arrays()))
     fields = (
         header.sequence,
         header.generation,
@@ -332,14 +507,7 @@ def encode_index(header: IndexHeader, summary: SegmentSummary, batches: dict[int
         header.time_ms,
     )
     body = _HEADER.pack(_MAGIC, 0, INDEX_FORMAT, 0, *fields, len(summary.local_ids))[_CRC_FROM:] + rows
-    parts = [_MAGIC + crc32c(body).to_bytes(4, "big") + body]
-    nothing = BatchIndex()
-    for local_id in summary.local_ids:
-        each = batches.get(local_id, nothing)
-        columns = (each.bases, each.positions, each.lengths, each.timestamps, _epochs(each))
-        data = b"".join(map(_big, columns))
-        parts.append(crc32c(data, local_id).to_bytes(4, "big") + data)
-    return parts
+    return [_MAGIC + crc32c(body).to_bytes(4, "big") + body, *shares]
 
 
 def index_head_bytes(first: bytes) -> int:
@@ -367,39 +535,61 @@ def decode_index_head(data: bytes) -> tuple[IndexHeader, SegmentSummary] | None:
         at += width * count
     (
         summary.local_ids,
-        summary.counts,
+        sizes,
         summary.firsts,
         summary.nexts,
         summary.timestamps,
         summary.totals,
     ) = columns
+    if fields[2] < 3:  # it has the number of a partition's batches there
+        sizes = array("I", [_CHECKSUM_BYTES + _ROWS_BYTES[fields[2]] * rows for rows in sizes])
+    summary.sizes = sizes
     return IndexHeader(*fields[4:-1]), summary
 
 
 def batches_at(summary: SegmentSummary, row: int) -> tuple[int, int]:
-    """(position, bytes) of a partition's checksum and arrays in the index file."""
+    """(position, bytes) of a partition's share of the index file."""
     before = INDEX_HEADER_BYTES + _ROW_BYTES * len(summary.local_ids)
-    each = _BATCH_BYTES[summary.index_format]
-    return before + 4 * row + each * sum(summary.counts[:row]), 4 + each * summary.counts[row]
+    return before + sum(summary.sizes[:row]), summary.sizes[row]
 
 
 def decode_batches(data: bytes, summary: SegmentSummary, row: int) -> BatchIndex | None:
     """One partition's arrays, or None where they do not verify."""
-    count = summary.counts[row]
-    if len(data) != 4 + _BATCH_BYTES[summary.index_format] * count:
+    if len(data) != summary.sizes[row] or len(data) < _CHECKSUM_BYTES:
         return None
     if int.from_bytes(data[:4], "big") != crc32c(data[4:], summary.local_ids[row]):
         return None
     index = BatchIndex()
-    at = 4
+    at = _CHECKSUM_BYTES
+    if summary.index_format >= 3:
+        index.runs, at = _decode_runs(data, at)
+    count = (len(data) - at) // _ROWS_BYTES[summary.index_format]
     columns = []
     for code in _COLUMNS[summary.index_format]:
         width = 8 if code == "q" else 4
         columns.append(_native(code, data[at : at + width * count]))
         at += width * count
+    if at != len(data):
+        return None
     index.bases, index.positions, index.lengths, index.timestamps, *epochs = columns
     for column in epochs:
         _take_epochs(index, column)
     index.next_offset = summary.nexts[row]
     index.total_bytes = summary.totals[row]
     return index
+
+
+def _decode_runs(data: bytes, at: int) -> tuple[RunTable | None, int]:
+    """The runs of a partition's share from a byte on, None where there are none, and where its rows begin."""
+    count = int.from_bytes(data[at : at + _RUN_COUNT_BYTES], "big")
+    at += _RUN_COUNT_BYTES
+    if not count:
+        return None, at
+    runs = RunTable()
+    runs.rows, runs.ends, runs.checksums = [
+        _native("I", data[at + 4 * count * column : at + 4 * count * (column + 1)]) for column in range(3)
+    ]
+    at += RUN_BYTES * count
+    end = at + BATCH_BYTES * runs.ends[-1]
+    runs.details = _native("H", data[at:end])
+    return runs, end

@@ -7,9 +7,10 @@ What another reader has just read is not read again (`shared_reads.py`).
 A batch that was cleaned away is a row of length 0, or freed with its whole segment: it is passed over. A read
 that meets a truncation, an installation or a rewriting begins again with what is there now.
 Every batch that is read from a file is verified, unless the `verified` cache has it: its own CRC-32C, and
-against the index the fields that this leaves out. A changed byte never leaves the log (decision 45). A read
-ends before a damaged batch. A read that begins at one raises DamagedBatch, or passes over it where an
-operator has given its offsets up.
+against the index the fields that this leaves out. A run of batches is verified by its CRC-32C in the index;
+where that differs, or not all of it is there, it is read again by its batches. A changed byte never leaves
+the log (decision 45). A read ends before a damaged batch. A read that begins at one raises DamagedBatch, or
+passes over it where an operator has given its offsets up.
 """
 
 from __future__ import annotations
@@ -34,9 +35,10 @@ from lockstep.storage.log.read_plan import (
     plan_read,
     read_ranges,
 )
+from lockstep.storage.log.run_table import MAX_VALUE
 from lockstep.storage.log.segments import Segment, SegmentTable
 from lockstep.storage.log.shared_reads import SharedReads
-from lockstep.storage.log.verified import VerifiedRowsCache
+from lockstep.storage.log.verified import VerifiedRangesCache
 from lockstep.storage.types import (
     CONTROL_PARTITION,
     NOTES_PARTITION,
@@ -97,7 +99,7 @@ class LogReader:
     ) -> None:
         self._fs = fs
         self._monotonic = monotonic
-        self._verified = VerifiedRowsCache()
+        self._verified = VerifiedRangesCache()
         self._table = table
         self._shared = shared
         self._damage = damage
@@ -147,16 +149,16 @@ class LogReader:
                         raise _Replaced
                     return ReadResult(buffers, total, cold=not buffers)
                 wanted = plan_read(index, offset, max_bytes - total, end_offset, min_one and not buffers)
-                got = self._read_batches(segment, partition, index, wanted, buffers, wait)
+                got = self._read_batches(segment, partition, wanted, buffers, wait)
             finally:
                 self._table.release(segment)
             total += got
             if wanted.total_bytes != got + wanted.passed_bytes:
                 return ReadResult(buffers, total, cold=not buffers)
             if wanted.passed_bytes and not buffers:
-                raise _PassedOver(next_offset(index, wanted.last - 1))
+                raise _PassedOver(next_offset(wanted.index, wanted.last - 1))
             if wanted.more:
-                return ReadResult(buffers, total, next_offset=next_offset(index, wanted.last - 1))
+                return ReadResult(buffers, total, next_offset=next_offset(wanted.index, wanted.last - 1))
         return ReadResult(buffers, total)
 
     def _index_in(self, segment: Segment, partition: int, wait: bool) -> BatchIndex | None:
@@ -207,14 +209,16 @@ class LogReader:
         self,
         segment: Segment,
         partition: int,
-        index: BatchIndex,
         wanted: ReadPlan,
         buffers: list[Buffer],
         wait: bool,
     ) -> int:
         """Append views of the wanted batches; returns their bytes: fewer where the page cache had no more, or
-        before a damaged batch. Raises DamagedBatch if no batch comes before that one."""
-        total = 0
+        before a damaged batch. Raises DamagedBatch if no batch comes before that one.
+
+        A run that does not verify, or was not read as a whole, is read again by its batches.
+        """
+        index, total = wanted.index, 0
         owner = segment.serial << 32 | partition
         for begin, end in read_ranges(index, wanted.first, wanted.last):
             first = begin
@@ -233,6 +237,16 @@ class LogReader:
                 first = bad_row
                 if bad_row == last:
                     self._shared.keep(owner, start, view)
+                    continue
+                if index.is_run(bad_row):
+                    batches = index.batches(bad_row)
+                    each = ReadPlan(batches, 0, len(batches.bases), batches.total_bytes, False)
+                    got = self._read_batches(segment, partition, each, buffers, wait)
+                    total += got
+                    wanted.passed_bytes += each.passed_bytes
+                    if got + each.passed_bytes != each.total_bytes:
+                        return total
+                    first += 1
                     continue
                 is_there = index.positions[bad_row] + index.lengths[bad_row] - start <= len(view)
                 if not (is_there or wait) or not self._passes_over_damaged(
@@ -258,13 +272,16 @@ class LogReader:
         view, last = self._read_stretch(segment, start, index, first, end, wait)
         if wait:
             self._verified.forget(owner)
-        elif not is_small and self._verified.has(owner, first, last, modified, now):
+        elif not is_small and self._verified.has(
+            owner, index.bases[first], next_offset(index, last - 1), modified, now
+        ):
             is_whole = len(view) == index.positions[last - 1] + index.lengths[last - 1] - start
             if is_whole:
                 return view, last, last
         bad_row = _first_bad_row(index, first, last, view)
         if bad_row > first and not is_small:
-            self._verified.note(owner, first, bad_row, modified, now)
+            verified_end = next_offset(index, bad_row - 1)
+            self._verified.note(owner, index.bases[first], verified_end, modified, now)
         return view, last, bad_row
 
     def _passes_over_damaged(
@@ -332,8 +349,10 @@ class LogReader:
                 DamagedBatch(segment.sequence, segment.serial, local_id, share.first_offset, end, str(error))
             )
             return
-        for first, end in read_ranges(index, 0, len(index.bases)) if index is not None else ():
-            assert index is not None
+        if index is None:
+            return
+        index = index.by_batch()
+        for first, end in read_ranges(index, 0, len(index.bases)):
             while first < end:
                 view, last = self._read_stretch(segment, index.positions[first], index, first, end, True)
                 bad_row = _first_bad_row(index, first, last, view)
@@ -375,9 +394,12 @@ class LogReader:
     ) -> BatchPlace | None:
         for newest, sequence in self._newest_by_segment(partition, start_offset):
             if newest >= timestamp_ms:
-                for index, row in self._batches(sequence, partition, start_offset, end_offset):
-                    if index.timestamps[row] >= timestamp_ms:
-                        return _place(index, row)
+                for index, row in self._rows(sequence, partition, start_offset, end_offset):
+                    if index.timestamps[row] < timestamp_ms:
+                        continue
+                    for place in _places(index, row, start_offset, end_offset):
+                        if place.max_timestamp >= timestamp_ms:
+                            return place
         return None
 
     def first_younger(
@@ -393,10 +415,14 @@ class LogReader:
             sealed = segment is not None and segment.summary is not None
             undated_is_young = segment is not None and (not sealed or segment.tail.time_ms >= time_ms)
             if newest >= time_ms or undated_is_young:
-                for index, row in self._batches(sequence, partition, start_offset, end_offset):
-                    timestamp = index.timestamps[row]
-                    if timestamp >= time_ms or (timestamp < 0 and undated_is_young):
-                        return _place(index, row)
+                for index, row in self._rows(sequence, partition, start_offset, end_offset):
+                    here = index.timestamps[row]
+                    if here < time_ms and not (undated_is_young and here < MAX_VALUE):
+                        continue  # nor is a batch without a timestamp in it: none is so much older
+                    for place in _places(index, row, start_offset, end_offset):
+                        timestamp = place.max_timestamp
+                        if timestamp >= time_ms or (timestamp < 0 and undated_is_young):
+                            return place
         return None
 
     def newest(self, partition: int, start_offset: int, end_offset: int) -> BatchPlace | None:
@@ -409,10 +435,13 @@ class LogReader:
         for timestamp, sequence in ranked:
             if best is not None and timestamp < best.max_timestamp:
                 break
-            for index, row in self._batches(sequence, partition, start_offset, end_offset):
-                here = index.timestamps[row]
-                if best is None or (here, -index.bases[row]) > (best.max_timestamp, -best.base_offset):
-                    best = _place(index, row)
+            for index, row in self._rows(sequence, partition, start_offset, end_offset):
+                if best is not None and index.timestamps[row] < best.max_timestamp:
+                    continue
+                for place in _places(index, row, start_offset, end_offset):
+                    here = place.max_timestamp, -place.base_offset
+                    if best is None or here > (best.max_timestamp, -best.base_offset):
+                        best = place
         return best
 
     def _newest_by_segment(self, partition: int, start_offset: int) -> Iterator[tuple[int, int]]:
@@ -430,10 +459,11 @@ class LogReader:
                 newest = segment.summary.timestamps[row] if row >= 0 else -(1 << 63)
             yield newest, sequence
 
-    def _batches(
+    def _rows(
         self, sequence: int, partition: int, start_offset: int, end_offset: int
     ) -> Iterator[tuple[BatchIndex, int]]:
-        """(index, row) of a segment's batches that reach `start_offset` and begin below `end_offset`."""
+        """(index, row) of a segment's batches and runs that reach `start_offset` and begin before
+        `end_offset`."""
         index = self._index(sequence, partition)
         if index is None:
             return
@@ -454,7 +484,8 @@ def _first_bad_row(index: BatchIndex, first: int, last: int, view: memoryview) -
     """The first of rows [first, last) whose batch does not verify or is cut off; `last` for none.
 
     A batch verifies if its CRC-32C matches and the fields outside of that are right: base offset, length and
-    leader epoch are those of the index, the magic is 2. `view` begins at row `first`.
+    leader epoch are those of the index, the magic is 2. A run verifies if the CRC-32C of all of its bytes is
+    the one in the index. `view` begins at row `first`.
     """
     start, begin = index.positions[first], first
     for end, leader_epoch in index.epoch_runs(first, last):
@@ -472,6 +503,7 @@ def _first_bad_of_epoch(
     prefix, body_offset = BATCH_PREFIX.unpack_from, BATCH_PREFIX_BYTES
     positions, lengths, bases = index.positions, index.lengths, index.bases
     got = len(view)
+    checksums = index.run_checksums(first, last)
     for row in range(first, last):
         length = lengths[row]
         if length == 0:
@@ -480,6 +512,10 @@ def _first_bad_of_epoch(
         after = at + length
         if after > got:
             return row
+        if row in checksums:
+            if crc32c(view[at:after]) != checksums[row]:
+                return row
+            continue
         base, rest, epoch, magic, crc = prefix(view, at)
         if (
             base != bases[row]
@@ -497,6 +533,17 @@ def _damaged_range(segment: Segment, partition: int, index: BatchIndex, row: int
     problem = f"{segment.path} byte {index.positions[row]}: the batch at offset {base} does not verify"
     end = next_offset(index, row)
     return DamagedBatch(segment.sequence, segment.serial, partition, base, end, problem)
+
+
+def _places(index: BatchIndex, row: int, start_offset: int, end_offset: int) -> Iterator[BatchPlace]:
+    """Yields the batches of a row, of a run only those that reach an offset and begin below another."""
+    if not index.is_run(row):
+        yield _place(index, row)
+        return
+    batches = index.batches(row)
+    for each in range(len(batches.bases)):
+        if next_offset(batches, each) > start_offset and batches.bases[each] < end_offset:
+            yield _place(batches, each)
 
 
 def _place(index: BatchIndex, row: int) -> BatchPlace:

@@ -363,7 +363,8 @@ def _rows_from(summary: SegmentSummary, data: bytes, place: int) -> Iterator[tup
         index = decode_batches(data[at : at + size], summary, row)
         first = share.first_offset
         if index is not None:
-            behind = [base for base, at in zip(index.bases, index.positions, strict=True) if at >= place]
+            batches = index.by_batch()
+            behind = [base for base, at in zip(batches.bases, batches.positions, strict=True) if at >= place]
             if not behind:
                 continue
             first = behind[0]

@@ -128,7 +128,7 @@ class TruncatableLog(LogWriter):
         try:
             scan = self._scan(segment)
             for frame in scan.frames():
-                add_to_index(batches, frame.entries, frame.payload_offset)
+                add_to_index(batches, frame.entries, frame.payload_offset, frame.payloads)
             if scan.offset != segment.end:
                 if self._segment_rewriter.was_replaced(segment):
                     return {}

@@ -23,12 +23,14 @@ MAX_ROWS_AT_ONCE: Final = 1024
 
 
 class ReadPlan:
-    """Rows [first, last) of an index; `more`: the budget or the end offset ended them before the segment
+    """Rows [first, last) of `index`; `more`: the budget or the end offset ended them before the segment
     did."""
 
-    __slots__ = ("first", "last", "more", "passed_bytes", "total_bytes")
+    __slots__ = ("first", "index", "last", "more", "passed_bytes", "total_bytes")
 
-    def __init__(self, first: int, last: int, total_bytes: int, more: bool) -> None:
+    def __init__(self, index: BatchIndex, first: int, last: int, total_bytes: int, more: bool) -> None:
+        self.index = index
+        """That of the segment; or rows of it, where a run in which the read begins or ends is its batches."""
         self.first = first
         self.last = last
         self.total_bytes = total_bytes
@@ -38,13 +40,44 @@ class ReadPlan:
 
 
 def plan_read(index: BatchIndex, offset: int, budget: int, end_offset: int, min_one: bool) -> ReadPlan:
-    """The rows from `offset` to before `end_offset`, at most `budget` bytes; one at least with `min_one`."""
-    bases, lengths = index.bases, index.lengths
+    """The batches from `offset` to before `end_offset`, at most `budget` bytes; one at least with `min_one`.
+
+    Rows that are runs are taken whole; of the one in which the read begins, and of that in which it ends, the
+    batches are looked at.
+    """
+    bases = index.bases
     count = len(bases)
     first = max(0, bisect_right(bases, offset) - 1)
     if next_offset(index, first) <= offset:
         first += 1  # the batch that held it has been freed with a segment in which nothing was left
     stop = bisect_left(bases, end_offset, first)
+    if index.runs is None or not index.runs.has_any(first, stop):
+        return _plan_rows(index, first, stop, budget, min_one, stop < count)
+    rows = BatchIndex()
+    begin = first
+    if bases[first] < offset and index.is_run(first):
+        batches = index.batches(first)
+        rows.extend(batches, bisect_right(batches.bases, offset) - 1, len(batches.bases))
+        begin += 1
+    left = max(budget, 0) - rows.total_bytes
+    if left >= 0:
+        last = _plan_rows(index, begin, stop, left, False, False).last
+        if last < stop or (last > begin and next_offset(index, last - 1) > end_offset):
+            last -= last == stop  # now that which fits in part, or not at all
+            batches = index.batches(last)
+            rows.extend(index, begin, last)
+            rows.extend(batches, 0, len(batches.bases))
+        else:
+            rows.extend(index, begin, last)
+    rows_stop = bisect_left(rows.bases, end_offset)
+    return _plan_rows(rows, 0, rows_stop, budget, min_one, stop < count or rows_stop < len(rows.bases))
+
+
+def _plan_rows(
+    index: BatchIndex, first: int, stop: int, budget: int, min_one: bool, is_cut: bool
+) -> ReadPlan:
+    """`plan_read` of rows [first, stop), each as a whole. `is_cut`: there are more behind them."""
+    lengths = index.lengths
     total = 0
     last = first
     while last < stop:
@@ -59,12 +92,12 @@ def plan_read(index: BatchIndex, offset: int, budget: int, end_offset: int, min_
         total = totals[taken]
         last += taken
         if total or not min_one:
-            return ReadPlan(first, last, total, True)
+            return ReadPlan(index, first, last, total, True)
         total = lengths[last]
         last += 1
         if total:
-            return ReadPlan(first, last, total, True)
-    return ReadPlan(first, last, total, stop < count or total >= max(budget, 1))
+            return ReadPlan(index, first, last, total, True)
+    return ReadPlan(index, first, last, total, is_cut or total >= max(budget, 1))
 
 
 def covered_rows(index: BatchIndex, first: int, last: int, end: int) -> int:
@@ -101,7 +134,7 @@ def read_ranges(index: BatchIndex, first: int, last: int) -> Iterator[tuple[int,
 
 
 def next_offset(index: BatchIndex, row: int) -> int:
-    """The offset after a row's batch."""
+    """The offset after a row's batches."""
     return index.bases[row + 1] if row + 1 < len(index.bases) else index.next_offset
 
 

@@ -402,7 +402,7 @@ class Recovery:
         place = placed.place & 0xFFFFFFFF if placed is not None else -1
         matches = placed is None or (place == SEGMENT_HEADER_BYTES and _is_checkpoint_of(placed, scan.tail))
         for frame in scan.frames():
-            add_to_index(batches, frame.entries, frame.payload_offset)
+            add_to_index(batches, frame.entries, frame.payload_offset, frame.payloads)
             ends.append(frame.end)
             if frame.end == place and placed is not None:
                 matches = _is_checkpoint_of(placed, scan.tail)

@@ -161,7 +161,7 @@ class SegmentRewriter:
             return None
         scan = self._scan(held)
         for frame in scan.frames():
-            add_to_index(batches, frame.entries, frame.payload_offset)
+            add_to_index(batches, frame.entries, frame.payload_offset, frame.payloads)
             throttle(frame.end - frame.offset)
         whole = scan.offset == held.end and scan.tail.chain == held.tail.chain
         return batches if whole else None

@@ -14,7 +14,7 @@ from typing import Final
 from crc32c import crc32c
 
 from lockstep.storage.log.batch_flags import ENTRY_REMOVED
-from lockstep.storage.log.batch_index import NO_TIMESTAMP, BatchIndex, SegmentSummary
+from lockstep.storage.log.batch_index import BatchIndex, SegmentSummary, add_to_index
 from lockstep.storage.log.file_system import FileSystem, write_all
 from lockstep.storage.log.format import (
     SEGMENT_HEADER_BYTES,
@@ -108,16 +108,11 @@ class SegmentRewrite:
 
     def _index(self, frame: Frame, at: int) -> None:
         """Its batches, whose payloads begin at `at`."""
-        for entry, payload in zip(frame.directory, frame.payloads, strict=True):
-            removed = bool(entry.flags & ENTRY_REMOVED)
-            if len(payload) != (0 if removed else entry.length):
+        payloads = frame.payloads
+        for entry, payload in zip(frame.directory, payloads, strict=True):
+            if len(payload) != (0 if entry.flags & ENTRY_REMOVED else entry.length):
                 raise ValueError(f"frame {frame.index}: payloads and directory disagree about their lengths")
-            if removed and self._is_closed(entry.partition):
-                continue
-            index = self._batches.setdefault(entry.partition, BatchIndex())
-            timestamp = NO_TIMESTAMP if removed else entry.max_timestamp
-            index.add(entry.base_offset, entry.record_count, at, len(payload), timestamp, entry.leader_epoch)
-            at += len(payload)
+        add_to_index(self._batches, frame.entries, at, payloads, self._is_closed)
 
     def finish(self, previous_end: int, written_end: int = 0) -> Segment:
         """Whole and flushed: the sealed segment. `written_end` is where it ended before, if it was there."""

@@ -128,6 +128,11 @@ class ScannedFrame:
     entries: list[tuple[int, ...]]
     """The directory, as plain tuples in `DirectoryEntry`'s order."""
 
+    @property
+    def payloads(self) -> memoryview:
+        """All payloads, as they lie one after the other. Not of a scan that reads only heads."""
+        return self.view[self.payload_at : self.payload_at + self.end - self.payload_offset]
+
     def frame(self) -> Frame:
         head_at = self.payload_at + self.offset - self.payload_offset
         return Frame(

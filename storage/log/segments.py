@@ -14,7 +14,6 @@ import contextlib
 import itertools
 import threading
 from array import array
-from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
@@ -22,7 +21,6 @@ from pathlib import Path
 
 from lockstep.storage.log.batch_index import (
     DEAD_PARTITION,
-    INDEX_FORMAT,
     BatchIndex,
     IndexHeader,
     SegmentPartition,
@@ -410,7 +408,7 @@ class SegmentTable:
                 shares += [each for each in summary.shares((local_id,)) if each.last_offset >= from_offset]
             elif batches is not None and local_id in batches:
                 index = batches[local_id]
-                total += sum(index.lengths[bisect_left(index.bases, from_offset) :])
+                total += index.bytes_from(from_offset)
         return shares, total + sum([each.total_bytes for each in shares])
 
     def is_current(self, segment: Segment) -> bool:
@@ -495,7 +493,8 @@ class SegmentTable:
                 raise
             finally:
                 self._fs.close(fd)
-            summary.index_format = INDEX_FORMAT
+            # As a whole: a reader has found its share by the former one, and decodes it by that.
+            segment.summary = summary.with_sizes(map(len, parts[1:]))
             self.index_bytes += sum(map(len, parts))
             segment.indexed = True
         for local_id, index in batches.items():

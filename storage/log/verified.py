@@ -1,9 +1,10 @@
 """A cache of which batches of the log files were verified lately, so that the next reader skips the checksum.
 
-An entry is a range of rows of a partition's batch index in a segment, with the file's modification time at
-the read. It is valid for `TTL_SECONDS` while that time is unchanged; all entries of a partition in a segment
-are dropped when a read there had to go to the disk. So a write to the file invalidates them at once, and a
-page that the kernel dropped and read again with other content is trusted for at most the TTL (decision 45).
+An entry is a range of offsets of a partition in a segment, all of whole batches, with the file's modification
+time at the read. It is valid for `TTL_SECONDS` while that time is unchanged; all entries of a partition in a
+segment are dropped when a read there had to go to the disk. So a write to the file invalidates them at once,
+and a page that the kernel dropped and read again with other content is trusted for at most the TTL
+(decision 45).
 Bounded in owners and in ranges of each; an owner is a partition in a segment, keyed as in `shared_reads`.
 Does not: read files, compute checksums, or read a clock. Thread-safe.
 """
@@ -24,10 +25,10 @@ MAX_RANGES: Final = 16
 """LIMIT. Ranges of one owner; the oldest is evicted."""
 
 Range = tuple[int, int, int, float]
-"""First row, the row after the last, the file's mtime in ns, and when it was verified in clock seconds."""
+"""First offset, the one after the last, the file's mtime in ns, and when it was verified in clock seconds."""
 
 
-class VerifiedRowsCache:
+class VerifiedRangesCache:
     """See the module. `modified` is a file's mtime in ns, `now` the seconds of a monotonic clock."""
 
     __slots__ = ("_lock", "_ranges")
@@ -37,7 +38,7 @@ class VerifiedRowsCache:
         self._ranges: OrderedDict[int, list[Range]] = OrderedDict()
 
     def has(self, owner: int, first: int, last: int, modified: int, now: float) -> bool:
-        """Returns whether rows [first, last) were verified lately and the file has not been written to
+        """Returns whether offsets [first, last) were verified lately and the file has not been written to
         since."""
         for begin, end, at_modified, at in self._ranges.get(owner, ()):
             if begin <= first and last <= end:
@@ -45,7 +46,7 @@ class VerifiedRowsCache:
         return False
 
     def note(self, owner: int, first: int, last: int, modified: int, now: float) -> None:
-        """Add verified rows [first, last). `modified` must have been taken before they were read."""
+        """Add verified offsets [first, last). `modified` must have been taken before they were read."""
         with self._lock:
             kept: list[Range] = []
             at = now

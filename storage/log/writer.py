@@ -238,7 +238,10 @@ class LogWriter:
                 if count == 1:
                     index.add(base, next_offset - base, at, length, newest, leader_epoch)
                 else:
-                    index.add_run(entries[row : row + count], next_offset, at, length, leader_epoch)
+                    taken = payloads[row : row + count] if buffer is None else buffer[begin : begin + length]
+                    index.add_run(
+                        entries[row : row + count], next_offset, at, length, leader_epoch, newest, taken
+                    )
                 if shared is not None:
                     cache.add_shared(local_id, base, next_offset, shared, begin, length)
                 elif count == 1:

@@ -76,7 +76,7 @@ BOUNDS = {
     "SegmentTable._cache": CACHED_INDEXES,
     "BatchIndex": CACHED_INDEXES + PARTITIONS,  # one for each partition in the segment that is written to
     "LogToClean": PARTITIONS,  # of each partition since the cleaner last looked
-    "VerifiedRowsCache._ranges": MAX_OWNERS,
+    "VerifiedRangesCache._ranges": MAX_OWNERS,
 }
 """Collections that keep the newest of what went, up to a limit: by their limit."""
 Kind = Callable[[Broker, Client, str], Awaitable[None]]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from array import array
+
 from hypothesis import strategies as st
 
+from lockstep.storage.log.batch_index import BatchIndex
 from lockstep.storage.log.batch_runs import MAX_RUN_BYTES
 from lockstep.storage.types import Buffer, EntryFields, Frame, FrameKind
 from tests.storage.log.frames import batch, entry
@@ -19,6 +22,14 @@ BATCH_LISTS = st.lists(
     min_size=1,
     max_size=14,
 )
+
+
+def moved(index: BatchIndex, next_offset: int) -> BatchIndex:
+    """The index, with offsets that follow on another's."""
+    by = next_offset - index.bases[0] if index.bases else 0
+    index.bases = array("q", [base + by for base in index.bases])
+    index.next_offset += by
+    return index
 
 
 def frame_of(batches: list[tuple[int, int, int, int, int]]) -> Frame:

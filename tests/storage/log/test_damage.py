@@ -11,11 +11,11 @@ from lockstep.storage.log.damage import DAMAGE_NAME, MAX_RANGES
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.format import BATCH_PREFIX, BATCH_PREFIX_BYTES
 from lockstep.storage.log.segments import Segment
-from lockstep.storage.log.verified import VerifiedRowsCache
+from lockstep.storage.log.verified import VerifiedRangesCache
 from lockstep.storage.types import NO_PARTITION, Buffer, DamagedBatch
 from tests.storage.log.crash_world import DIRECTORY, GROUP, OPTIONS
 from tests.storage.log.simulated_disk import Image, SimulatedFileSystem
-from tests.storage.log.test_batch_index import in_format_1
+from tests.storage.log.test_batch_index import in_former_format
 from tests.storage.log.test_segment_compaction import reopened, two_logs
 from tests.support.cases import each_case
 
@@ -80,12 +80,13 @@ def test_a_read_ends_before_a_batch_that_changed_and_begins_with_none(byte: int)
     assert (known.partition, known.first_offset, known.end_offset) == (PARTITION, first, end)
 
 
-def test_index_files_without_leader_epochs_serve_and_a_scrub_writes_them_anew() -> None:
+@each_case("index_format", [1, 2])
+def test_index_files_of_former_formats_serve_and_a_scrub_writes_them_anew(index_format: int) -> None:
     log, _, disk = two_logs()
     whole = read(log, 0)
     log.close()
     new = {name: data for name, data in disk.now().files.items() if name.endswith(".index")}
-    old = {name: in_format_1(data) for name, data in new.items()}
+    old = {name: in_former_format(data, index_format) for name, data in new.items()}
     disk = SimulatedFileSystem(Image({**disk.now().files, **old}))
     log = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk)
     assert log.report.rebuilt_indexes == 0
@@ -104,13 +105,13 @@ def test_one_large_batch_is_remembered_as_verified(monkeypatch: pytest.MonkeyPat
     log, _, _ = two_logs()
     noted: list[tuple[int, int]] = []
 
-    class Noting(VerifiedRowsCache):
+    class Noting(VerifiedRangesCache):
         def note(self, owner: int, first: int, last: int, modified: int, now: float) -> None:
             noted.append((first, last))
 
     log._reader._verified = Noting()
     assert len(log.read(PARTITION, 0, 1, 1 << 40).buffers) == 1
-    assert noted == [(0, 1)]
+    assert noted == [(0, 2)]
 
 
 def test_damage_is_known_after_a_restart_until_all_verifies() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.storage.log import read_plan
-from lockstep.storage.log.batch_index import NO_TIMESTAMP, BatchIndex
+from lockstep.storage.log.batch_index import NO_TIMESTAMP, BatchIndex, add_to_index
 from lockstep.storage.log.read_plan import (
     MAX_GAP_BYTES,
     MAX_READ_BYTES,
@@ -19,6 +19,7 @@ from lockstep.storage.log.read_plan import (
     read_ranges,
 )
 from lockstep.storage.types import Buffer
+from tests.storage.log.run_frames import BATCH_LISTS, frame_of, moved
 
 ROWS = st.lists(
     st.tuples(
@@ -79,6 +80,46 @@ def test_a_plan_is_that_of_a_look_at_each_row(
         read_plan.MAX_ROWS_AT_ONCE = kept  # type: ignore[misc]
     found = (plan.first, plan.last, plan.total_bytes, plan.more)
     assert found == planned_row_by_row(index, offset, budget, offset + length, min_one)
+
+
+@given(
+    st.lists(st.tuples(BATCH_LISTS, st.booleans()), min_size=1, max_size=3),
+    st.integers(0, 130),
+    st.sampled_from([-1, 0, 1, 60, 61, 62, 122, 300, 1000, 70_000, 1 << 30]),
+    st.integers(0, 130),
+    st.booleans(),
+)
+def test_a_plan_over_runs_is_that_over_their_batches(
+    frames: list[tuple[list[tuple[int, int, int, int, int]], bool]],
+    offset: int,
+    budget: int,
+    length: int,
+    min_one: bool,
+) -> None:
+    """Also where a batch of length 0 lies between two frames."""
+    index = BatchIndex()
+    for number, (batches, is_gone) in enumerate(frames):
+        frame = frame_of(batches)
+        found: dict[int, BatchIndex] = {}
+        place = 4096 + (number << 22)
+        add_to_index(found, frame.entries, place, frame.payloads)
+        part = moved(found.get(1, BatchIndex()), index.next_offset)
+        index.extend(part, 0, len(part.bases))
+        if is_gone:
+            index.add(index.next_offset, 3, place + (1 << 21), 0, NO_TIMESTAMP, 1)
+    if not index.bases:
+        return
+    plain = index.by_batch()
+    plan = plan_read(index, offset, budget, offset + length, min_one)
+    first, last, total, more = planned_row_by_row(plain, offset, budget, offset + length, min_one)
+    assert (plan.total_bytes, plan.more) == (total, more)
+    assert next_offset(plan.index, plan.last - 1) == next_offset(plain, last - 1)
+    rows = BatchIndex()
+    rows.extend(plan.index, plan.first, plan.last)
+    expected = BatchIndex()
+    expected.extend(plain, first, last)
+    for name in ("bases", "positions", "lengths", "timestamps", "newest_epoch", "earlier_epochs"):
+        assert getattr(rows.by_batch(), name) == getattr(expected, name), name
 
 
 def runs_row_by_row(index: BatchIndex, first: int, last: int) -> Iterator[tuple[int, int]]:

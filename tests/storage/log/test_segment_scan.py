@@ -152,6 +152,7 @@ def test_a_frame_says_where_it_lies() -> None:
         head = len(frame.head or b"")
         assert (each.offset, each.payload_offset, each.end) == (at, at + head, at + size)
         assert (each.batch_count, each.record_count) == (len(frame.directory), frame.record_count)
+        assert each.payloads == b"".join(frame.payloads)
         at = each.end
 
 

@@ -7,12 +7,12 @@ from lockstep.storage.log.verified import (
     MAX_RANGES,
     MERGE_SECONDS,
     TTL_SECONDS,
-    VerifiedRowsCache,
+    VerifiedRangesCache,
 )
 
 
 def test_rows_that_were_verified_are_known_in_the_file_as_it_is() -> None:
-    rows = VerifiedRowsCache()
+    rows = VerifiedRangesCache()
     assert not rows.has(1, 0, 10, 77, 0.0)
     rows.note(1, 0, 10, 77, 0.0)
     assert rows.has(1, 0, 10, 77, 1.0) and rows.has(1, 3, 4, 77, 1.0)
@@ -23,7 +23,7 @@ def test_rows_that_were_verified_are_known_in_the_file_as_it_is() -> None:
 
 
 def test_ranges_that_touch_are_one_as_old_as_the_older() -> None:
-    rows = VerifiedRowsCache()
+    rows = VerifiedRangesCache()
     for number in range(3):
         rows.note(1, 10 * number, 10 * number + 10, 77, float(number))
     assert rows.has(1, 0, 30, 77, TTL_SECONDS - 0.5)
@@ -36,7 +36,7 @@ def test_ranges_that_touch_are_one_as_old_as_the_older() -> None:
 
 
 def test_what_came_from_the_disk_is_verified_again_and_old_things_go() -> None:
-    rows = VerifiedRowsCache()
+    rows = VerifiedRangesCache()
     rows.note(1, 0, 10, 77, 0.0)
     rows.forget(1)
     rows.forget(2)
