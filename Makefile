@@ -45,7 +45,7 @@ cluster: $(VENV)/.runtime ## Run three brokers on localhost:9092 to 9094 (LISTEN
 # Every process that a test starts would compile the product anew, every test process all tests.
 test test-rest test-all test-quick compiled: export PYTHONDONTWRITEBYTECODE =
 
-test: setup ## Run the checks and the tests of every property, newest clients included: some 25 minutes on two cores
+test: setup ## Run the checks and the tests of every property, newest clients included: some 20 minutes on two cores
 	@$(MAKE) --no-print-directory --jobs 2 check compiled
 	$(ALL_TESTS) -m "tier(name='quick') or tier(name='test')"
 

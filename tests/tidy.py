@@ -61,6 +61,7 @@ PURE = (
     "storage/raft/",
     "storage/compaction_rules.py",
     "storage/log/batch_index.py",
+    "storage/log/index_file.py",
     "storage/log/batch_runs.py",
     "storage/log/format.py",
     "storage/log/marker.py",

@@ -26,7 +26,7 @@ from unittest.mock import patch
 
 import uvloop
 
-from lockstep.storage.log import batch_reader
+from lockstep.storage.log import batch_reader, batch_verification
 from lockstep.storage.log.batch_index import BatchIndex
 from lockstep.storage.log.verified import VerifiedRangesCache
 from lockstep.testing import broker_in_thread
@@ -86,7 +86,7 @@ def first_cut_off_row(index: BatchIndex, first: int, last: int, view: memoryview
 
 def measure(port: int, verifies: bool, records: int, with_client: bool) -> Reading:
     """One reading."""
-    real: Check = batch_reader._first_bad_row if verifies else first_cut_off_row
+    real: Check = batch_verification.first_bad_row if verifies else first_cut_off_row
     checking = 0.0
 
     def check(index: BatchIndex, first: int, last: int, view: memoryview) -> int:
@@ -97,7 +97,7 @@ def measure(port: int, verifies: bool, records: int, with_client: bool) -> Readi
         return found
 
     with (
-        patch.object(batch_reader, "_first_bad_row", check),
+        patch.object(batch_reader, "first_bad_row", check),
         patch.object(VerifiedRangesCache, "has", lambda *_: False),
     ):
         before = time.process_time()

@@ -24,8 +24,8 @@ from lockstep.broker.maintenance.segment_roll import ANY_TIME, SegmentRoll, roll
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, MetadataCache, Partition
 from lockstep.broker.process.heap import give_memory_back
 from lockstep.storage.compaction_pass import CompactionTarget, is_half_dead
-from lockstep.storage.log.batch_index import SegmentPartition
 from lockstep.storage.log.batch_reader import BatchPlace
+from lockstep.storage.log.index_file import SegmentPartition
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.types import StorageError
 

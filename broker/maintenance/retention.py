@@ -24,8 +24,8 @@ from lockstep.broker.metadata.metadata_cache import (
     Partition,
 )
 from lockstep.protocol.plural import pluralize
-from lockstep.storage.log.batch_index import SegmentPartition
 from lockstep.storage.log.batch_reader import BatchPlace
+from lockstep.storage.log.index_file import SegmentPartition
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.types import NotLeader, StorageError
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from lockstep.broker.metadata.metadata_cache import Partition
-from lockstep.storage.log.batch_index import SegmentPartition
+from lockstep.storage.log.index_file import SegmentPartition
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.types import StorageError
 

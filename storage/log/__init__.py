@@ -6,11 +6,13 @@
 
 | concern | files |
 |---|---|
-| bytes, pure | `format` (frames, segment headers), `marker`, `batch_index`, `run_table`, `segment_scan` |
+| bytes, pure | `format` (frames, segment headers), `marker`, `index_file`, `segment_scan` |
+| where batches lie, pure | `batch_index`, `run_table` |
 | a frame's batches, pure | `batch_runs`; what became of them, `batch_flags` |
 | small files | `state_file`, `checkpoint_file`, `origin_file` |
 | writing | `writer`, `segment_pool` (files made ready), `background_maintenance` (index files, checkpoints) |
-| reading by offset and time | `tail_cache`, `shared_reads`, `batch_reader`, `read_plan`, `verified` |
+| reading by offset and time | `tail_cache`, `shared_reads`, `batch_reader`, `read_plan` |
+| a read's checks | `batch_verification`, `verified` (what passed them lately) |
 | what is known to be damaged | `damage`; of a stopped log all that is, `damage_search` |
 | reading by index and LSN | `recent_frames`, `frame_reader`; `lsn_lookup` from LSNs and offsets to frames |
 | which segments there are | `segments`, `partition_spans`; `sealed_segment` (one, for retention) |

@@ -20,12 +20,11 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from typing import NoReturn, TypeVar
 
-from crc32c import crc32c
-
-from lockstep.storage.log.batch_index import UNKNOWN_EPOCH, BatchIndex, SegmentPartition
+from lockstep.storage.log.batch_index import BatchIndex
+from lockstep.storage.log.batch_verification import first_bad_row
 from lockstep.storage.log.damage import DamageTable
 from lockstep.storage.log.file_system import NO_WAIT, FileSystem, is_lost
-from lockstep.storage.log.format import BATCH_LENGTH_OFFSET, BATCH_PREFIX, BATCH_PREFIX_BYTES
+from lockstep.storage.log.index_file import SegmentPartition
 from lockstep.storage.log.partition_spans import PartitionSpans
 from lockstep.storage.log.read_plan import (
     ReadPlan,
@@ -278,7 +277,7 @@ class LogReader:
             is_whole = len(view) == index.positions[last - 1] + index.lengths[last - 1] - start
             if is_whole:
                 return view, last, last
-        bad_row = _first_bad_row(index, first, last, view)
+        bad_row = first_bad_row(index, first, last, view)
         if bad_row > first and not is_small:
             verified_end = next_offset(index, bad_row - 1)
             self._verified.note(owner, index.bases[first], verified_end, modified, now)
@@ -355,7 +354,7 @@ class LogReader:
         for first, end in read_ranges(index, 0, len(index.bases)):
             while first < end:
                 view, last = self._read_stretch(segment, index.positions[first], index, first, end, True)
-                bad_row = _first_bad_row(index, first, last, view)
+                bad_row = first_bad_row(index, first, last, view)
                 throttle(sum(index.lengths[first : bad_row + 1]))  # what is behind it comes again
                 if bad_row < last:
                     self._damage.note(_damaged_range(segment, local_id, index, bad_row))
@@ -478,54 +477,6 @@ class LogReader:
             if index is not None or self._table.is_current(segment):
                 return index
         return None
-
-
-def _first_bad_row(index: BatchIndex, first: int, last: int, view: memoryview) -> int:
-    """The first of rows [first, last) whose batch does not verify or is cut off; `last` for none.
-
-    A batch verifies if its CRC-32C matches and the fields outside of that are right: base offset, length and
-    leader epoch are those of the index, the magic is 2. A run verifies if the CRC-32C of all of its bytes is
-    the one in the index. `view` begins at row `first`.
-    """
-    start, begin = index.positions[first], first
-    for end, leader_epoch in index.epoch_runs(first, last):
-        bad_row = _first_bad_of_epoch(index, begin, end, view, start, leader_epoch)
-        if bad_row < end:
-            return bad_row
-        begin = end
-    return last
-
-
-def _first_bad_of_epoch(
-    index: BatchIndex, first: int, last: int, view: memoryview, start: int, leader_epoch: int
-) -> int:
-    """`_first_bad_row` for rows of one leader epoch; `view` begins at byte `start` of the segment."""
-    prefix, body_offset = BATCH_PREFIX.unpack_from, BATCH_PREFIX_BYTES
-    positions, lengths, bases = index.positions, index.lengths, index.bases
-    got = len(view)
-    checksums = index.run_checksums(first, last)
-    for row in range(first, last):
-        length = lengths[row]
-        if length == 0:
-            continue
-        at = positions[row] - start
-        after = at + length
-        if after > got:
-            return row
-        if row in checksums:
-            if crc32c(view[at:after]) != checksums[row]:
-                return row
-            continue
-        base, rest, epoch, magic, crc = prefix(view, at)
-        if (
-            base != bases[row]
-            or rest != length - BATCH_LENGTH_OFFSET
-            or (epoch != leader_epoch and leader_epoch != UNKNOWN_EPOCH)
-            or magic != 2
-            or crc32c(view[at + body_offset : after]) != crc
-        ):
-            return row
-    return last
 
 
 def _damaged_range(segment: Segment, partition: int, index: BatchIndex, row: int) -> DamagedBatch:

@@ -17,14 +17,6 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from lockstep.storage.log.batch_flags import ENTRY_REMOVED
-from lockstep.storage.log.batch_index import (
-    IndexHeader,
-    SegmentSummary,
-    batches_at,
-    decode_batches,
-    decode_index_head,
-    index_head_bytes,
-)
 from lockstep.storage.log.file_system import FileSystem, read_whole, unless_lost
 from lockstep.storage.log.format import (
     SEGMENT_HEADER_BYTES,
@@ -33,6 +25,14 @@ from lockstep.storage.log.format import (
     group_seed,
     payload_problem,
     position,
+)
+from lockstep.storage.log.index_file import (
+    IndexHeader,
+    SegmentSummary,
+    batches_at,
+    decode_batches,
+    decode_index_head,
+    index_head_bytes,
 )
 from lockstep.storage.log.marker import MARKER_BYTES, MARKER_MAGIC
 from lockstep.storage.log.missing_segment import with_missing_joined

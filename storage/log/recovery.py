@@ -19,13 +19,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from lockstep.storage.log.batch_index import (
-    IndexHeader,
-    SegmentSummary,
-    add_to_index,
-    decode_index_head,
-    index_head_bytes,
-)
+from lockstep.storage.log.batch_index import add_to_index
 from lockstep.storage.log.checkpoint_file import PREFIX, PlacedCheckpoint, load_checkpoints
 from lockstep.storage.log.file_system import FileSystem, unless_lost, write_all
 from lockstep.storage.log.format import (
@@ -37,6 +31,7 @@ from lockstep.storage.log.format import (
     position,
     position_text,
 )
+from lockstep.storage.log.index_file import IndexHeader, SegmentSummary, decode_index_head, index_head_bytes
 from lockstep.storage.log.missing_segment import EMPTY_DIRECTORY, describe_missing
 from lockstep.storage.log.origin_file import ORIGIN_NAME
 from lockstep.storage.log.salvage import begin_search, salvaged_state
@@ -275,15 +270,8 @@ class Recovery:
         header = self._header(live[0])
         if header is None or not header.previous_end:
             return ""
-        return describe_missing(
-            self._directory,
-            names,
-            oldest - 1,
-            self._state.joins,
-            0,
-            header.first_index - 1,
-            EMPTY_DIRECTORY,
-        )
+        joins, last_index = self._state.joins, header.first_index - 1
+        return describe_missing(self._directory, names, oldest - 1, joins, 0, last_index, EMPTY_DIRECTORY)
 
     # -- segments below the checkpoint ------------------------------------------------------------------
 

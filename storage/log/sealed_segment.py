@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from lockstep.storage.log.batch_index import SegmentPartition
+from lockstep.storage.log.index_file import SegmentPartition
 from lockstep.storage.log.segments import Segment, SegmentTable
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from lockstep.storage.log.background_maintenance import BackgroundMaintenance
 from lockstep.storage.log.batch_flags import is_changed
-from lockstep.storage.log.batch_index import BatchIndex, IndexHeader, add_to_index, encode_index
+from lockstep.storage.log.batch_index import BatchIndex, add_to_index
 from lockstep.storage.log.file_system import FileSystem, read_whole, unless_lost, write_error
 from lockstep.storage.log.format import (
     SEGMENT_HEADER_BYTES,
@@ -39,6 +39,7 @@ from lockstep.storage.log.frame_rewrite import (
     judge_frame,
     rewrite_frame,
 )
+from lockstep.storage.log.index_file import IndexHeader, encode_index
 from lockstep.storage.log.segment_rewrite import OVERHEAD_BYTES, SegmentRewrite, max_frames_bytes
 from lockstep.storage.log.segment_scan import LogTail, SegmentScan
 from lockstep.storage.log.segments import Segment, SegmentTable

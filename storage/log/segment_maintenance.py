@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from lockstep.storage.log.background_maintenance import BackgroundMaintenance
-from lockstep.storage.log.batch_index import SegmentPartition
 from lockstep.storage.log.batch_reader import LogReader
 from lockstep.storage.log.damage import DamageTable
 from lockstep.storage.log.file_system import WatchedFileSystem, is_corruption
 from lockstep.storage.log.frame_rewrite import Judge
+from lockstep.storage.log.index_file import SegmentPartition
 from lockstep.storage.log.joiner import Joiner
 from lockstep.storage.log.log_truncation import TruncatableLog
 from lockstep.storage.log.options import LogOptions

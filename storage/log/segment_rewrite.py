@@ -14,7 +14,7 @@ from typing import Final
 from crc32c import crc32c
 
 from lockstep.storage.log.batch_flags import ENTRY_REMOVED
-from lockstep.storage.log.batch_index import BatchIndex, SegmentSummary, add_to_index
+from lockstep.storage.log.batch_index import BatchIndex, add_to_index
 from lockstep.storage.log.file_system import FileSystem, write_all
 from lockstep.storage.log.format import (
     SEGMENT_HEADER_BYTES,
@@ -25,6 +25,7 @@ from lockstep.storage.log.format import (
     group_seed,
     position,
 )
+from lockstep.storage.log.index_file import SegmentSummary
 from lockstep.storage.log.marker import MARKER_BYTES, encode_marker
 from lockstep.storage.log.segment_scan import LogTail
 from lockstep.storage.log.segments import Segment

@@ -19,9 +19,9 @@ from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
-from lockstep.storage.log.batch_index import (
-    DEAD_PARTITION,
-    BatchIndex,
+from lockstep.storage.log.batch_index import DEAD_PARTITION, BatchIndex
+from lockstep.storage.log.file_system import FileSystem, unless_lost, write_all
+from lockstep.storage.log.index_file import (
     IndexHeader,
     SegmentPartition,
     SegmentSummary,
@@ -29,7 +29,6 @@ from lockstep.storage.log.batch_index import (
     decode_batches,
     encode_index,
 )
-from lockstep.storage.log.file_system import FileSystem, unless_lost, write_all
 from lockstep.storage.log.partition_spans import PartitionSpans, runs_of_sequences
 from lockstep.storage.log.segment_files import INDEX_SUFFIX
 from lockstep.storage.log.segment_scan import LogTail

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from crc32c import crc32c
 
 from lockstep.storage.log.background_maintenance import BackgroundMaintenance
-from lockstep.storage.log.batch_index import BatchIndex, SegmentSummary, forget_partition
+from lockstep.storage.log.batch_index import BatchIndex, forget_partition
 from lockstep.storage.log.batch_runs import runs_of
 from lockstep.storage.log.file_system import PWRITEV_MAX_BUFFERS, FileSystem, is_full, write_all
 from lockstep.storage.log.format import (
@@ -27,6 +27,7 @@ from lockstep.storage.log.format import (
     group_seed,
     position,
 )
+from lockstep.storage.log.index_file import SegmentSummary
 from lockstep.storage.log.marker import MARKER_BYTES, encode_marker
 from lockstep.storage.log.options import LogOptions, write_bytes
 from lockstep.storage.log.recent_frames import RecentFrames

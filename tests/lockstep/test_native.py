@@ -22,6 +22,7 @@ SAME_TESTS = (
     "tests/protocol/records/test_batch.py",
     "tests/storage/raft",
     "tests/storage/log/test_batch_index.py",
+    "tests/storage/log/test_index_file.py",
     "tests/storage/log/test_data_log.py",
     "tests/storage/log/test_format.py",
     "tests/storage/log/test_marker.py",

@@ -22,8 +22,8 @@ from lockstep.broker.metadata.metadata_image import (
 )
 from lockstep.broker.server import Broker
 from lockstep.protocol.errors import ErrorCode
-from lockstep.storage.log.batch_index import SegmentPartition
 from lockstep.storage.log.batch_reader import BatchPlace
+from lockstep.storage.log.index_file import SegmentPartition
 from lockstep.storage.types import CorruptLog, StorageFull
 from tests.broker.conftest import StartBroker
 from tests.broker.waiting import until

@@ -31,7 +31,7 @@ from lockstep.storage.types import (
 from tests.storage.log.crash_world import DIRECTORY, GROUP
 from tests.storage.log.frames import FrameMaker, batch, by_turns, entry
 from tests.storage.log.simulated_disk import Image, SimulatedFileSystem
-from tests.storage.log.test_batch_index import in_former_format
+from tests.storage.log.test_index_file import in_former_format
 
 OPTIONS = LogOptions(
     segment_bytes=48 << 10, tail_cache_bytes=1 << 10, reserve_bytes=1 << 10, spare_segments=1, pool_segments=1

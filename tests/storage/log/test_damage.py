@@ -15,7 +15,7 @@ from lockstep.storage.log.verified import VerifiedRangesCache
 from lockstep.storage.types import NO_PARTITION, Buffer, DamagedBatch
 from tests.storage.log.crash_world import DIRECTORY, GROUP, OPTIONS
 from tests.storage.log.simulated_disk import Image, SimulatedFileSystem
-from tests.storage.log.test_batch_index import in_former_format
+from tests.storage.log.test_index_file import in_former_format
 from tests.storage.log.test_segment_compaction import reopened, two_logs
 from tests.support.cases import each_case
 

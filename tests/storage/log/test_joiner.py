@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from lockstep.storage.log import inspect, joiner
-from lockstep.storage.log.batch_index import BatchIndex, SegmentSummary
+from lockstep.storage.log.batch_index import BatchIndex
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.file_system import RealFileSystem
+from lockstep.storage.log.index_file import SegmentSummary
 from lockstep.storage.log.joiner import plan_groups
 from lockstep.storage.log.options import LogOptions
 from lockstep.storage.log.segment_rewrite import OVERHEAD_BYTES
