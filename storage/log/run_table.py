@@ -75,7 +75,7 @@ class RunTable:
     def extend(self, other: RunTable, first: int, last: int, shift: int) -> None:
         """Add the runs among rows [first, last) of another table, as rows that are `shift` higher."""
         begin, end = bisect_left(other.rows, first), bisect_left(other.rows, last)
-        if begin == end:
+        if begin >= end:
             return
         before = other.ends[begin - 1] if begin else 0
         more = len(self.details) // 3 - before

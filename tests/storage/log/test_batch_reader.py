@@ -11,7 +11,7 @@ from crc32c import crc32c
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.storage.log import batch_reader
+from lockstep.storage.log import batch_verification
 from lockstep.storage.log.batch_flags import ENTRY_REMOVED
 from lockstep.storage.log.batch_index import BatchIndex
 from lockstep.storage.log.batch_reader import BatchPlace
@@ -354,7 +354,7 @@ def test_a_run_is_checked_at_once_and_its_batches_only_where_it_is_damaged(
         checked.append(len(data))
         return int(crc32c(data))
 
-    monkeypatch.setattr(batch_reader, "crc32c", counted)
+    monkeypatch.setattr(batch_verification, "crc32c", counted)
     assert len(b"".join(log._reader.read(1, 0, END, 20, True, True).buffers)) == 20 * 321
     assert checked == [3210, 3210]
     segment = next(iter(log._table))

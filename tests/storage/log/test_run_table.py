@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from lockstep.storage.log.run_table import MAX_VALUE, RunTable, fits
@@ -39,6 +39,7 @@ def test_runs_are_found_by_row(runs: Runs, first: int, last: int) -> None:
     assert table.checksums_of(first, last) == within
 
 
+@example([], [(1, [(0, 0, 0)] * 2, 0)] * 2, 1, 0)  # no rows, told the wrong way round
 @given(RUNS, RUNS, st.integers(0, 25), st.integers(0, 25))
 def test_a_part_of_a_table_follows_on_another(runs: Runs, more: Runs, first: int, last: int) -> None:
     table, expected = filled(runs)
