@@ -13,13 +13,8 @@ import logging
 from collections.abc import Sequence
 from typing import Final
 
-from lockstep.broker.metadata.metadata_cache import (
-    CONSUMER_OFFSETS_TOPIC_ID,
-    METADATA_GROUP,
-    METADATA_TOPIC_ID,
-    TRANSACTION_STATE_TOPIC_ID,
-    MetadataCache,
-)
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, METADATA_TOPIC_ID, MetadataCache
+from lockstep.broker.metadata.topic_validation import FIXED_IDS
 from lockstep.storage.log.damage import DamagedRange
 from lockstep.storage.log.missing_segment import EMPTY_DIRECTORY
 from lockstep.storage.log_group import LogGroup
@@ -27,7 +22,7 @@ from lockstep.storage.missing_records import is_obsolete
 
 log = logging.getLogger("lockstep")
 
-INTERNAL_TOPIC_IDS: Final = (METADATA_TOPIC_ID, CONSUMER_OFFSETS_TOPIC_ID, TRANSACTION_STATE_TOPIC_ID)
+INTERNAL_TOPIC_IDS: Final = (METADATA_TOPIC_ID, *FIXED_IDS.values())
 MAX_LOGGED_PARTITIONS: Final = 20
 """Partitions with missing records of one kind that one log line names."""
 
@@ -149,8 +144,7 @@ class MissingRecordsReview:
             return
         log.error(
             "log group %d: its state file or damage file was damaged, and its log begins with frame %d in "
-            "segment %d: %s. "
-            "To get missing records from other nodes, %s",
+            "segment %d: %s. To get missing records from other nodes, %s",
             group.group_id,
             group.log.oldest_index,
             group.log.oldest_segment,

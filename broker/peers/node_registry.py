@@ -206,19 +206,23 @@ class NodeRegistry:
 
     def own_incomplete(self) -> tuple[int, ...]:
         """The log groups of which this node misses records that nobody has given up."""
-        return tuple(
-            sorted(each for each, group in self.groups.items() if must_not_spread(group.log, group.control))
-        )
+        return tuple(sorted(each for each in self.groups if self._misses_records(self.node_id, each)))
 
     def incomplete(self, group: int) -> frozenset[int]:
         """The nodes that miss records of a log group: none of them should lead it or serve its consumers."""
-        reported = {node for node, status in self.statuses.items() if group in status.incomplete}
-        return frozenset({*reported, self.node_id} if group in self.own_incomplete() else reported)
+        return frozenset(node for node in (*self.statuses, self.node_id) if self._misses_records(node, group))
 
     def may_serve(self, node_id: int, group: int) -> bool:
         """Returns whether a consumer may be sent to a node for a log group: it lives, and misses no
         records."""
-        return self.is_alive(node_id) and node_id not in self.incomplete(group)
+        return self.is_alive(node_id) and not self._misses_records(node_id, group)
+
+    def _misses_records(self, node_id: int, group: int) -> bool:
+        if node_id != self.node_id:
+            status = self.statuses.get(node_id)
+            return status is not None and group in status.incomplete
+        own = self.groups.get(group)
+        return own is not None and must_not_spread(own.log, own.control)
 
     # --- what runs ---------------------------------------------------------------------------------------
 

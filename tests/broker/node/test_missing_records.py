@@ -266,7 +266,7 @@ async def searched(client: Client, timestamp: int) -> ListOffsetsPartitionRespon
 
 def report_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have no node report its missing records, so that one may lead without them."""
-    monkeypatch.setattr(NodeRegistry, "own_incomplete", lambda _: ())
+    monkeypatch.setattr(NodeRegistry, "_misses_records", lambda *_: False)
 
 
 async def test_consumers_get_the_records_of_another_node(
