@@ -102,6 +102,7 @@ PURE = (
     "broker/produce/producer_state.py",
     "broker/produce/recompression.py",
     "broker/requests/errors.py",
+    "broker/requests/kafka_principal.py",
     "broker/settings/dynamic_config.py",
     "broker/settings/group_config.py",
     "broker/settings/suggestions.py",

@@ -18,6 +18,7 @@ from lockstep.broker.controller.topics import Topics
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, MetadataCache, Topic
 from lockstep.broker.peers.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
 from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.requests.kafka_principal import ANONYMOUS, KafkaPrincipal
 from lockstep.broker.requests.request_context import ClientContext, EncodedResponse, await_response
 from lockstep.broker.requests.router import Router
 from lockstep.protocol.api import ApiKey, RequestHeader
@@ -83,7 +84,7 @@ class Controller:
         body = b"".join(bytes(each) for each in encode(request, CREATE_VERSION))
         try:
             response = await self._forward_to_controller(
-                RequestHeader(ApiKey.CREATE_TOPICS, CREATE_VERSION, 0, None), "", "", body
+                RequestHeader(ApiKey.CREATE_TOPICS, CREATE_VERSION, 0, None), ClientContext("", "", ""), body
             )
         except (NotLeader, PeerError) as error:
             raise RequestError(ErrorCode.NOT_CONTROLLER, str(error)) from None
@@ -101,18 +102,19 @@ class Controller:
         """Forwards a request to the controller; without a controller `local` handles it here and rejects it
         with the error of its API."""
         try:
-            return EncodedResponse(
-                [await self._forward_to_controller(header, context.listener, context.peer, body)]
-            )
+            return EncodedResponse([await self._forward_to_controller(header, context, body)])
         except (NotLeader, PeerError):
             return await await_response(local())
 
     async def _forward_to_controller(
-        self, header: RequestHeader, listener: str, peer: str, body: bytes
+        self, header: RequestHeader, client: ClientContext, body: bytes
     ) -> bytes:
         assert self._peering is not None
-        head = json.dumps([header.api_key, header.api_version, header.client_id, listener, peer]).encode()
-        request = _HEAD.pack(len(head)) + head + body
+        head = [header.api_key, header.api_version, header.client_id, client.listener, client.peer]
+        if client.principal != ANONYMOUS:  # nodes of earlier versions know no principal
+            head.append(str(client.principal))
+        encoded_head = json.dumps(head).encode()
+        request = _HEAD.pack(len(encoded_head)) + encoded_head + body
         response = await self._peering.request_from_leader(
             METADATA_GROUP, RequestKind.FORWARD, request, CONTROLLER_TIMEOUT_SECONDS, RESPONSE_TIMEOUT_SECONDS
         )
@@ -147,9 +149,10 @@ class ForwardedRequests:
             raise NotLeaderHere("not the controller")
         (size,) = _HEAD.unpack_from(request)
         body_at = _HEAD.size + size
-        api_key, api_version, client_id, listener, peer = json.loads(request[_HEAD.size : body_at])
+        head: list[Any] = json.loads(request[_HEAD.size : body_at])
+        api_key, api_version, client_id, listener, peer, *principals = head
         header = RequestHeader(api_key, api_version, 0, client_id)
-        context = ClientContext(listener, peer, "")
+        context = ClientContext(listener, peer, "", *map(KafkaPrincipal.parse, principals))
         context.is_forwarded = True
         view = memoryview(request)[body_at:]
         response = await await_response(self._router.route(context, header, view, 0))

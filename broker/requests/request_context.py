@@ -15,6 +15,7 @@ import enum
 from collections.abc import Awaitable, Callable, Collection
 from typing import Any, ClassVar
 
+from lockstep.broker.requests.kafka_principal import ANONYMOUS, KafkaPrincipal
 from lockstep.broker.requests.read_barrier import Leadership
 from lockstep.protocol.api import RequestHeader
 from lockstep.protocol.primitives import Buffer
@@ -173,14 +174,22 @@ class RequestHandler:
 class ClientContext:
     """The client of a request: one per connection."""
 
-    __slots__ = ("is_forwarded", "listener", "local_host", "peer")
+    __slots__ = ("is_forwarded", "listener", "local_host", "peer", "principal")
 
-    def __init__(self, listener: str, peer: str, local_host: str) -> None:
+    def __init__(
+        self, listener: str, peer: str, local_host: str, principal: KafkaPrincipal = ANONYMOUS
+    ) -> None:
         self.is_forwarded = False
         """True if another node forwarded the request."""
+        self.principal = principal
         self.listener = listener
         self.peer = peer
         self.local_host = local_host
+
+    @property
+    def host(self) -> str:
+        """The client's address without its port."""
+        return self.peer.rpartition(":")[0]
 
     @property
     def is_node(self) -> bool:

@@ -13,6 +13,3 @@ from lockstep.protocol.errors import ErrorCode
 
 NOT_ALLOWED: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 NO_TIME: Final = -1
-PRINCIPAL_TYPE: Final = "User"
-ANONYMOUS: Final = "ANONYMOUS"
-"""The principal of every connection without authentication."""

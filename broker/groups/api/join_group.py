@@ -46,7 +46,7 @@ class JoinGroup(RequestHandler):
 
 def client_host(client: ClientContext) -> str:
     """The member's address as Kafka writes it: a slash, then the address."""
-    return "/" + client.peer.rpartition(":")[0]
+    return f"/{client.host}"
 
 
 def _error_response(

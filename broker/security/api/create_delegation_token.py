@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
-from lockstep.broker.security.delegation_tokens import ANONYMOUS, NO_TIME, NOT_ALLOWED, PRINCIPAL_TYPE
+from lockstep.broker.security.delegation_tokens import NO_TIME, NOT_ALLOWED
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
@@ -25,7 +25,7 @@ class CreateDelegationToken(RequestHandler):
         """The error, with the principals that the token would have had."""
         owner_type, owner_name = request.owner_principal_type, request.owner_principal_name
         if not owner_name:
-            owner_type, owner_name = PRINCIPAL_TYPE, ANONYMOUS
+            owner_type, owner_name = client.principal.principal_type, client.principal.name
         response = CreateDelegationTokenResponse(
             error_code=NOT_ALLOWED,
             principal_type=owner_type or "",
@@ -35,6 +35,6 @@ class CreateDelegationToken(RequestHandler):
             max_timestamp_ms=NO_TIME,
         )
         if header.api_version >= REQUESTER_MIN_VERSION:
-            response.token_requester_principal_type = PRINCIPAL_TYPE
-            response.token_requester_principal_name = ANONYMOUS
+            response.token_requester_principal_type = client.principal.principal_type
+            response.token_requester_principal_name = client.principal.name
         return response

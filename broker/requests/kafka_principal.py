@@ -1,0 +1,39 @@
+"""The principal of a connection: the user as whom its requests are served, in Kafka's two words.
+
+Owns: type and name, and their text `User:alice`. Does not: know how a client proved it (`broker/security/`),
+or what it may do.
+Source: Kafka's KafkaPrincipal and SecurityUtils.parseKafkaPrincipal.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+USER_TYPE: Final = "User"
+"""The type of every principal that Kafka itself makes."""
+
+
+@dataclass(frozen=True, slots=True)
+class KafkaPrincipal:
+    """A type and a name; equal ones are the same user."""
+
+    principal_type: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.principal_type}:{self.name}"
+
+    @classmethod
+    def parse(cls, text: str) -> KafkaPrincipal:
+        """The principal of a text like `User:alice`; a name may have colons itself. Raises ValueError."""
+        principal_type, colon, name = text.partition(":")
+        if not principal_type or not colon:
+            raise ValueError(
+                f"expected a string in format principalType:principalName but got {text or 'nothing'}"
+            )
+        return cls(principal_type, name)
+
+
+ANONYMOUS: Final = KafkaPrincipal(USER_TYPE, "ANONYMOUS")
+"""The principal of every connection without authentication."""

@@ -1,0 +1,48 @@
+"""broker/controller/forwarder.py: what the controller learns of a client with a forwarded request."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+from lockstep.broker.controller.forwarder import Controller, ForwardedRequests
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
+from lockstep.broker.requests.kafka_principal import ANONYMOUS, KafkaPrincipal
+from lockstep.broker.requests.request_context import ClientContext, EncodedResponse
+from lockstep.protocol.api import ApiKey, RequestHeader
+from tests.support.cases import each_case
+
+
+class _Loopback:
+    """A peering whose only other node is this one, the controller."""
+
+    def __init__(self) -> None:
+        self.handlers: dict[int, Callable[[int, bytes], Awaitable[bytes]]] = {}
+
+    async def request_from_leader(self, group: int, kind: int, request: bytes, *timeouts: float) -> bytes:
+        return await self.handlers[kind](2, request)
+
+
+@each_case("principal", [ANONYMOUS, KafkaPrincipal("User", "CN=a:b")])
+async def test_the_controller_learns_who_the_client_is(principal: KafkaPrincipal) -> None:
+    seen: list[ClientContext] = []
+
+    def route(context: ClientContext, *_: object) -> EncodedResponse:
+        seen.append(context)
+        return EncodedResponse([b"response"])
+
+    group = SimpleNamespace(applied_index=7)
+    cluster, peering = SimpleNamespace(groups={METADATA_GROUP: group}), _Loopback()
+    topics = SimpleNamespace(leads=True)
+    controller = Controller(cast(Any, cluster), cast(Any, topics), cast(Any, peering))
+    ForwardedRequests(
+        cast(Any, cluster), controller, cast(Any, SimpleNamespace(route=route)), cast(Any, peering)
+    )
+    client = ClientContext("SASL", "10.1.2.3:999", "10.1.2.4", principal)
+    header = RequestHeader(ApiKey.CREATE_ACLS, 3, 1, "a client")
+    response = await controller.forward(client, header, b"body", lambda: None)
+    assert isinstance(response, EncodedResponse) and response.body == [b"response"]
+    (context,) = seen
+    assert (context.is_forwarded, context.listener, context.host) == (True, "SASL", "10.1.2.3")
+    assert context.principal == principal
