@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Final
 from lockstep.broker.controller.cluster_status import GroupReports
 from lockstep.broker.controller.replica_assignment import check_replicas
 from lockstep.broker.controller.topics import Topics
-from lockstep.broker.membership.placement import MAX_DATA_VOTERS
 from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.metadata.metadata_image import (
     Command,
@@ -115,7 +114,7 @@ class Reassignment:
     def _check_size(self, group_id: int, broker_ids: Sequence[int]) -> None:
         """A group has as many nodes as survive the loss of one, if there are so many. Raises RequestError."""
         now, count = len(self._cluster.nodes_of(group_id)), len(self._nodes.registered_ids())
-        least = min(MAX_DATA_VOTERS, count)
+        least = min(self._cluster.data_replicas, count)
         if len(broker_ids) == now:
             return
         if len(broker_ids) != least or not self._may_resize:

@@ -225,7 +225,7 @@ class Topics:
         check_name(name)
         self._reservations.check_name(name)
         count = new_partition_count(name, partition_count, self._settings)
-        check_replication_factor(replication_factor, self._cluster.node_count)
+        check_replication_factor(replication_factor, self._cluster.node_count, self._cluster.data_replicas)
         self._reservations.check_partitions(count)
         plan = configured_plan(name, count, overrides, self._settings)
         group = plan.config.lockstep_group

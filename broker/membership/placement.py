@@ -1,10 +1,11 @@
 """The placement of log groups: the nodes that hold each, and its preferred leader.
 
 A placement maps a group's id to its nodes; the first is the preferred leader. Invariants of what is
-returned: group 0 has min(5, nodes) distinct nodes, each data group min(3, nodes); over the data groups no
-node holds or leads two more than another. A change moves copies only where these rules require it, because
-each is a whole log to be sent; the preferred leader may change freely. Same input, same result. Does not know
-which nodes are alive, nor move anything: a placement gives the desired members, `next_change` the steps.
+returned: group 0 has min(5, nodes) distinct nodes, each data group min(3, nodes), or one where the cluster
+was founded so; over the data groups no node holds or leads two more than another. A change moves copies only
+where these rules require it, because each is a whole log to be sent; the preferred leader may change freely.
+Same input, same result. Does not know which nodes are alive, nor move anything: a placement gives the desired
+members, `next_change` the steps.
 """
 
 from __future__ import annotations
@@ -21,27 +22,39 @@ Choices = Sequence[tuple[int, Sequence[int]]]
 """For each slot, the node that has it and the nodes that could."""
 
 
-def initial(nodes: Iterable[int], data_groups: int) -> Placement:
-    """Groups 0 to `data_groups` of a new cluster. Raises ValueError without nodes.
+def initial(nodes: Iterable[int], data_groups: int, replicas: int = MAX_DATA_VOTERS) -> Placement:
+    """Groups 0 to `data_groups` of a new cluster, each data group with at most `replicas` nodes. Raises
+    ValueError without nodes.
 
     Neighbours by number share a group; with as many groups as nodes, or a multiple, that is all.
     """
     ordered = _sort(nodes)
-    size, count = min(MAX_DATA_VOTERS, len(ordered)), len(ordered)
+    size, count = min(replicas, len(ordered)), len(ordered)
     placement = {0: ordered[:MAX_METADATA_VOTERS]}
     for place in range(data_groups):
         placement[place + 1] = tuple(ordered[(place + step) % count] for step in range(size))
-    return _balance(placement, ordered)
+    return _balance(placement, ordered, replicas)
+
+
+def replicas_of(placement: Mapping[int, tuple[int, ...]], node_count: int) -> int:
+    """The nodes of each data group of this cluster, where there are so many: one, or `MAX_DATA_VOTERS`.
+
+    One is recognised by groups that all have one node, though there are others, as in every cluster.
+    """
+    sizes = {len(members) for group_id, members in placement.items() if group_id}
+    return 1 if node_count > 1 and sizes == {1} else MAX_DATA_VOTERS
 
 
 def with_node(placement: Mapping[int, tuple[int, ...]], nodes: Iterable[int], new: int) -> Placement:
     """The same groups once `new` is one of the nodes, too."""
-    return _balance(placement, _sort({*nodes, new}))
+    before = _sort(nodes)
+    return _balance(placement, _sort({*before, new}), replicas_of(placement, len(before)))
 
 
 def without_node(placement: Mapping[int, tuple[int, ...]], nodes: Iterable[int], gone: int) -> Placement:
     """The same groups without `gone`. Raises ValueError where it is the last node."""
-    return _balance(placement, _sort({*nodes} - {gone}))
+    before = _sort(nodes)
+    return _balance(placement, _sort({*before} - {gone}), replicas_of(placement, len(before)))
 
 
 def _sort(nodes: Iterable[int]) -> tuple[int, ...]:
@@ -51,12 +64,12 @@ def _sort(nodes: Iterable[int]) -> tuple[int, ...]:
     return ordered
 
 
-def _balance(placement: Mapping[int, tuple[int, ...]], nodes: tuple[int, ...]) -> Placement:
+def _balance(placement: Mapping[int, tuple[int, ...]], nodes: tuple[int, ...], replicas: int) -> Placement:
     groups = {
         group_id: [node for node in placement[group_id] if node in nodes] for group_id in sorted(placement)
     }
     metadata = groups.pop(0, None)
-    _fill(groups, nodes)
+    _fill(groups, nodes, min(replicas, len(nodes)))
     _even_copies(groups, nodes)
     _even_leaders(groups, nodes)
     balanced = {group_id: tuple(members) for group_id, members in groups.items()}
@@ -74,10 +87,9 @@ def _copies(groups: Mapping[int, list[int]], nodes: Iterable[int]) -> Counter[in
     return copies
 
 
-def _fill(groups: Mapping[int, list[int]], nodes: tuple[int, ...]) -> None:
-    """Gives each group its number of nodes: the least loaded are added, at the end, as they have no copy
+def _fill(groups: Mapping[int, list[int]], nodes: tuple[int, ...], size: int) -> None:
+    """Gives each group `size` nodes: the least loaded are added, at the end, as they have no copy
     yet."""
-    size = min(MAX_DATA_VOTERS, len(nodes))
     copies = _copies(groups, nodes)
     joined: list[tuple[list[int], int]] = []
     for members in groups.values():

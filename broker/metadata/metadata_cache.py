@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
+from lockstep.broker.membership.placement import replicas_of
 from lockstep.broker.metadata.lowest_sequences import LowestSequences
 from lockstep.broker.metadata.metadata_image import (
     BROKER_CONFIGS,
@@ -168,6 +169,13 @@ class MetadataCache:
         """The number of log groups over which topics are spread."""
         placed = len(self.image.placement) - 1
         return placed if placed > 0 else self._start_settings.data_groups
+
+    @property
+    def data_replicas(self) -> int:
+        """The most replicas of a partition."""
+        if len(self.image.placement) > 1:
+            return replicas_of(self.image.placement, self.node_count)
+        return self._start_settings.lockstep_data_replicas
 
     @property
     def is_single_node(self) -> bool:

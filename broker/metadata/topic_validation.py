@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from lockstep.broker.membership.placement import MAX_DATA_VOTERS
 from lockstep.broker.metadata.metadata_cache import (
     CONSUMER_OFFSETS,
     CONSUMER_OFFSETS_TOPIC_ID,
@@ -24,6 +23,7 @@ from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.settings.config import COMPRESSED_AS_SENT, Settings
 from lockstep.broker.settings.topic_config import InvalidTopicConfig, TopicConfig, topic_config
 from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.plural import pluralize
 
 METADATA_TOPIC: Final = "__cluster_metadata"
 RESERVED: Final = {
@@ -101,7 +101,7 @@ def new_partition_count(name: str, requested: int, settings: Settings) -> int:
     return requested
 
 
-def check_replication_factor(replication_factor: int, node_count: int) -> None:
+def check_replication_factor(replication_factor: int, node_count: int, replicas: int) -> None:
     """No more copies than nodes, or than a log group has; -1 is the broker's default. Raises RequestError."""
     if replication_factor == 0 or replication_factor < -1:
         raise RequestError(
@@ -115,11 +115,11 @@ def check_replication_factor(replication_factor: int, node_count: int) -> None:
             f"factor of {replication_factor} cannot be reached because only {node_count} broker(s) are "
             "registered.",
         )
-    if replication_factor > MAX_DATA_VOTERS:
+    if replication_factor > replicas:
         raise RequestError(
             ErrorCode.INVALID_REPLICATION_FACTOR,
             f"Unable to replicate the partition {replication_factor} time(s): partitions have at most "
-            f"{MAX_DATA_VOTERS} replicas here.",
+            f"{pluralize(replicas, 'replica')} here.",
         )
 
 

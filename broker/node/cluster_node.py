@@ -307,6 +307,10 @@ class ClusterNode:
         """Returns the recorded number, or until then the setting here."""
         return self._cluster.data_groups
 
+    def data_replicas(self) -> int:
+        """Returns the recorded number, or until then the setting here."""
+        return self._cluster.data_replicas
+
     def receive(self, group_id: int, message: Message) -> None:
         """Raft's message of a peer."""
         group = self._cluster.groups.get(group_id)

@@ -179,10 +179,19 @@ class LocalGroups:
             options = replace(options, log=log_options, raft=raft)
         if self._send is None:
             return options
+        salvage = self._has_replicas(group_id)
         if founders:
-            return replace(options, voters=tuple(member_of(each) for each in founders), salvage=True)
+            return replace(options, voters=tuple(member_of(each) for each in founders), salvage=salvage)
         incarnation = fresh_incarnation(self._clock_ms())
-        return replace(options, voters=(), incarnation=incarnation, salvage=True)
+        return replace(options, voters=(), incarnation=incarnation, salvage=salvage)
+
+    def _has_replicas(self, group_id: int) -> bool:
+        """Returns whether other nodes have what this one may have lost of a group, by the settings and by
+        what is recorded so far."""
+        if group_id == METADATA_GROUP:
+            return True
+        recorded = self._image.placement.get(group_id, ())
+        return self._settings.lockstep_data_replicas > 1 and len(recorded) != 1
 
     def serve(
         self,

@@ -15,7 +15,7 @@ from lockstep.broker.settings.config import Settings
 
 def founding_placement(settings: Settings) -> Placement:
     """The nodes of each log group of a new cluster."""
-    return initial(sorted(settings.peers()), settings.data_groups)
+    return initial(sorted(settings.peers()), settings.data_groups, settings.lockstep_data_replicas)
 
 
 class ControllerQuorum:

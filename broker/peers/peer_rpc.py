@@ -17,6 +17,7 @@ from collections.abc import Awaitable, Callable
 from enum import IntEnum
 from typing import Final, Protocol
 
+from lockstep.broker.membership.placement import MAX_DATA_VOTERS
 from lockstep.broker.network.listeners import host_and_port
 from lockstep.broker.peers.node_registry import NOBODY, NodeRegistry
 from lockstep.broker.peers.node_status import Status
@@ -81,6 +82,9 @@ class LocalNode(Protocol):
     def data_groups(self) -> int:
         """Returns the number of data log groups that the cluster has, or is to have."""
 
+    def data_replicas(self) -> int:
+        """Returns the most nodes of each of them."""
+
     def cluster_id(self) -> str | None:
         """The cluster that it is, or was, part of; None for none yet."""
 
@@ -105,6 +109,9 @@ class _NoNode:
 
     def data_groups(self) -> int:
         return 0
+
+    def data_replicas(self) -> int:
+        return MAX_DATA_VOTERS
 
     def cluster_id(self) -> str | None:
         return None
@@ -284,6 +291,8 @@ class PeerRpc:
             "direct": self.direct,
             "run": self._run,
         }
+        if (replicas := self._node.data_replicas()) != MAX_DATA_VOTERS:
+            fields["replicas"] = replicas
         return json.dumps(fields).encode()
 
     def on_handshake(self, node_id: int, hello: bytes) -> str | None:
@@ -321,6 +330,10 @@ class PeerRpc:
         own = self._node.data_groups()
         if begins and groups not in (None, own):
             return f"lockstep.data.groups is {own} here and {groups} there: founders must agree"
+        replicas = self._node.data_replicas()
+        if begins and fields.get("replicas", MAX_DATA_VOTERS) != replicas:
+            there = fields.get("replicas", MAX_DATA_VOTERS)
+            return f"lockstep.data.replicas is {replicas} here and {there} there: founders must agree"
         self._runs[node_id] = run
         (self._indirect.discard if direct else self._indirect.add)(node_id)
         if address is not None:

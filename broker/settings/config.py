@@ -136,6 +136,16 @@ class Settings(
         maximum=64,
         unit="log groups",
     )
+    lockstep_data_replicas: int = setting(
+        "lockstep.data.replicas",
+        Kind.INT,
+        MAX_DATA_VOTERS,
+        "Replicas of each log group for topics, fixed when a cluster starts for the first time. 3: as many "
+        "as there are nodes, at most three. 1: each partition is on one node alone, as for "
+        "`lockstep serve --processes`; a node whose disk is lost then takes its records with it.",
+        choices=("1", str(MAX_DATA_VOTERS)),
+        unit="replicas",
+    )
     lockstep_spare_wait_ms: int = setting(
         "lockstep.spare.wait.ms",
         Kind.INT,
@@ -276,7 +286,7 @@ class Settings(
     @property
     def majority(self) -> int:
         """Replicas that hold every acknowledged write."""
-        return min(len(self.peers()) or 1, MAX_DATA_VOTERS) // 2 + 1
+        return min(len(self.peers()) or 1, self.lockstep_data_replicas) // 2 + 1
 
     @property
     def spare_wait_ms(self) -> int:
@@ -292,7 +302,7 @@ class Settings(
     def local_data_groups(self) -> int:
         """The number of them that each node has a replica of, if they are spread evenly."""
         nodes = len(self.peers()) or 1
-        return -(-self.data_groups * min(nodes, MAX_DATA_VOTERS) // nodes)
+        return -(-self.data_groups * min(nodes, self.lockstep_data_replicas) // nodes)
 
     @property
     def retention_ms(self) -> int:

@@ -72,6 +72,8 @@ def _check_replicas(settings: Settings) -> None:
         replicas = getattr(settings, PROPERTIES[name][0])
         if replicas > nodes:
             errors.append(ConfigError(name, str(replicas), cluster_size))
+        elif replicas > settings.lockstep_data_replicas == 1:
+            errors.append(ConfigError(name, str(replicas), "lockstep.data.replicas is 1"))
     raise_all(errors)
 
 

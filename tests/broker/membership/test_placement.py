@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.broker.membership.placement import Placement, initial, with_node, without_node
+from lockstep.broker.membership.placement import Placement, initial, replicas_of, with_node, without_node
 
 NODES = st.sets(st.integers(1, 50), min_size=1, max_size=9)
 
@@ -18,11 +18,11 @@ def spread(counts: Counter[int], nodes: set[int]) -> int:
     return max(counts[node] for node in nodes) - min(counts[node] for node in nodes)
 
 
-def check(placement: Mapping[int, tuple[int, ...]], nodes: set[int]) -> None:
+def check(placement: Mapping[int, tuple[int, ...]], nodes: set[int], replicas: int = 3) -> None:
     data = {number: members for number, members in placement.items() if number}
     assert len(set(placement[0])) == len(placement[0]) == min(5, len(nodes))
     for members in data.values():
-        assert len(set(members)) == len(members) == min(3, len(nodes))
+        assert len(set(members)) == len(members) == min(replicas, len(nodes))
     assert {node for members in placement.values() for node in members} <= nodes
     assert spread(Counter(node for members in data.values() for node in members), nodes) <= 1
     assert spread(Counter(members[0] for members in data.values()), nodes) <= 1
@@ -45,6 +45,17 @@ def test_the_first_placement_goes_round() -> None:
     }
     assert initial([1, 2, 3], 3) == {0: (1, 2, 3), 1: (1, 2, 3), 2: (2, 3, 1), 3: (3, 1, 2)}
     assert initial([7], 2) == {0: (7,), 1: (7,), 2: (7,)}
+
+
+def test_groups_with_one_node_each_keep_one_whoever_comes_and_goes() -> None:
+    assert initial([1, 2], 4, replicas=1) == {0: (1, 2), 1: (1,), 2: (2,), 3: (1,), 4: (2,)}
+    placement = with_node(initial([1, 2], 4, replicas=1), [1, 2], 3)
+    check(placement, {1, 2, 3}, replicas=1)
+    check(without_node(placement, [1, 2, 3], 1), {2, 3}, replicas=1)
+    assert replicas_of(placement, 3) == 1
+    assert replicas_of(initial([1, 2, 3], 3), 3) == replicas_of(initial([1, 2], 2), 2) == 3
+    assert replicas_of(initial([7], 2), 1) == 3, "a node alone says nothing"
+    assert replicas_of({0: (1, 2)}, 2) == 3
 
 
 def test_a_cluster_has_a_node() -> None:
@@ -125,4 +136,5 @@ def test_it_stays_even_whoever_comes_and_goes(nodes: set[int], data_groups: int,
     st.integers(1, 9),
 )
 def test_it_becomes_even_from_anything(groups: Placement, nodes: set[int], new: int) -> None:
-    check(with_node({0: (), **groups}, nodes, new), nodes | {new})
+    before = {0: (), **groups}
+    check(with_node(before, nodes, new), nodes | {new}, replicas_of(before, len(nodes)))

@@ -85,7 +85,7 @@ def test_how_many_partitions_there_are_not(name: str, wanted: int, words: str) -
 
 @each_case(("factor", "nodes"), [(-1, 1), (1, 1), (3, 3), (3, 5)])
 def test_copies(factor: int, nodes: int) -> None:
-    topic_validation.check_replication_factor(factor, nodes)
+    topic_validation.check_replication_factor(factor, nodes, 3)
 
 
 @each_case(
@@ -96,10 +96,12 @@ def test_copies(factor: int, nodes: int) -> None:
         (2, 1, "only 1 broker(s) are registered"),
         (4, 3, "only 3 broker(s) are registered"),
         (4, 5, "at most 3 replicas here"),
+        (2, 2, "at most 1 replica here"),
     ],
 )
 def test_copies_that_cannot_be(factor: int, nodes: int, words: str) -> None:
-    call = lambda: topic_validation.check_replication_factor(factor, nodes)  # noqa: E731
+    replicas = 1 if nodes == 2 else 3
+    call = lambda: topic_validation.check_replication_factor(factor, nodes, replicas)  # noqa: E731
     assert words in refusal(call, ErrorCode.INVALID_REPLICATION_FACTOR)
 
 

@@ -27,6 +27,9 @@ class Node:
     def data_groups(self) -> int:
         return 3
 
+    def data_replicas(self) -> int:
+        return 3
+
     def cluster_id(self) -> str | None:
         return "ours"
 
@@ -193,6 +196,26 @@ async def test_founders_with_another_number_of_log_groups_are_refused(
     assert peering.on_handshake(4, said(6, (1, 2, 3, 4))) is None, (
         "it is to be added: what is recorded counts"
     )
+
+
+async def test_founders_with_another_number_of_replicas_are_refused(
+    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them would vote alone where the others are three."""
+    await dialed(peering, monkeypatch)
+
+    def said(**replicas: int) -> bytes:
+        return json.dumps({"cluster": None, "founders": [1, 2, 3], "groups": 3, **replicas}).encode()
+
+    assert "replicas" not in json.loads(peering.hello()), "as in earlier versions"
+    refusal = "lockstep.data.replicas is 3 here and 1 there: founders must agree"
+    assert peering.on_handshake(2, said(replicas=1)) == refusal
+    assert peering.on_handshake(2, said()) is None
+    monkeypatch.setattr(Node, "data_replicas", lambda node: 1)
+    assert json.loads(peering.hello())["replicas"] == 1
+    refusal = "lockstep.data.replicas is 1 here and 3 there: founders must agree"
+    assert peering.on_handshake(2, said()) == refusal
+    assert peering.on_handshake(2, said(replicas=1)) is None
 
 
 async def test_a_node_that_was_removed_comes_back_whatever_it_would_found(
