@@ -26,6 +26,7 @@ package knows nothing of Kafka requests, topics' names or clients. A module uses
 | `read_index` | confirms a leadership without a lease (ReadIndex) |
 | `message_validation` | checks that a peer's message has the shape that its class declares |
 | `flusher`, `idle_marker` | a flush on the loop or in a thread; the marker that it is done |
+| `deadline_timer` | a timer for a deadline that often moves |
 | `compaction_pass`, `compaction_rules`, `compaction_progress` | a pass; the records it keeps; its progress |
 | `log_cleaner` | runs compaction passes, and the joining of small files |
 | `missing_records` | records that a log without its state file lacks at its beginning |

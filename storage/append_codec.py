@@ -37,11 +37,12 @@ class AppendSender:
     """Sends the core's messages with the frames that belong to them.
 
     Args:
+        kept_entries: how many of the newest entries stay for followers whatever a checkpoint covers.
         entries_unavailable: called on the loop with the last of entries that only a snapshot can send, since
         they were cleaned; or with None where some could not be read. The core has to know of either.
     """
 
-    __slots__ = ("_entries_unavailable", "_log", "_loop", "_raft", "_send", "_threads")
+    __slots__ = ("_entries_unavailable", "_kept_entries", "_log", "_loop", "_raft", "_send", "_threads")
 
     def __init__(
         self,
@@ -50,6 +51,7 @@ class AppendSender:
         send: Send,
         loop: asyncio.AbstractEventLoop,
         threads: Executor,
+        kept_entries: int,
         entries_unavailable: Callable[[int | None], None],
     ) -> None:
         self._log = log
@@ -57,6 +59,7 @@ class AppendSender:
         self._send = send
         self._loop = loop
         self._threads = threads
+        self._kept_entries = kept_entries
         self._entries_unavailable = entries_unavailable
 
     def send(self, messages: Sequence[Message]) -> None:
@@ -65,6 +68,17 @@ class AppendSender:
         for message in messages:
             self._send_one(message)
         self._log.keep_from(self._raft.lowest_active_match(self._log.recent_index))
+
+    def last_unneeded_index(self, snapshot_index: int | None) -> int:
+        """Returns the last index that no follower will be sent an entry of: those that are not on the disk
+        any more, and beyond `kept_entries` those below a checkpoint that follow no outgoing snapshot.
+
+        snapshot_index: the index of the oldest outgoing snapshot."""
+        log = self._log
+        unneeded = min(log.last_index - self._kept_entries, log.first_kept_index - 1)
+        if snapshot_index is not None and snapshot_index > unneeded - self._kept_entries:
+            unneeded = min(unneeded, snapshot_index)
+        return max(unneeded, log.unbroken_index - 1)
 
     def _send_one(self, message: Message) -> None:
         if not isinstance(message, Append) or message.last_index == message.prev_index:

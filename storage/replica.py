@@ -22,10 +22,11 @@ from lockstep.storage.append_codec import AppendSender, Send, put_configuration,
 from lockstep.storage.applier import Applier
 from lockstep.storage.checkpointer import CONFIGURATION_SECTION, Checkpointer
 from lockstep.storage.compaction_progress import CompactionProgress
+from lockstep.storage.deadline_timer import DeadlineTimer
 from lockstep.storage.flusher import Flusher
 from lockstep.storage.log.data_log import DataLog
-from lockstep.storage.log.format import chain_of, frame_bytes
-from lockstep.storage.log_work import OwnWrite, Work
+from lockstep.storage.log.format import frame_bytes
+from lockstep.storage.log_work import NOTHING_RECEIVED, OwnWrite, ReceivedFrames, Work
 from lockstep.storage.message_validation import is_well_formed
 from lockstep.storage.partition import PartitionLog
 from lockstep.storage.raft.configuration import Configuration
@@ -37,20 +38,11 @@ from lockstep.storage.replica_listener import ReplicaListener
 from lockstep.storage.segment_repair import SegmentRepair
 from lockstep.storage.snapshot_install import SnapshotInstaller
 from lockstep.storage.state_machines import StateMachines
-from lockstep.storage.types import (
-    CorruptLog,
-    FlushFailed,
-    Frame,
-    FrameKind,
-    HardState,
-    StorageError,
-    StorageFull,
-    WriteFailed,
-)
+from lockstep.storage.types import CorruptLog, Frame, FrameKind, HardState, StorageFull, WriteFailed
 
 log_of_peers = logging.getLogger(__name__)
 
-ROOM_RETRY_SECONDS = 0.5
+ROOM_RETRY_MS = 500
 
 Arguments = TypeVarTuple("Arguments")
 
@@ -78,7 +70,6 @@ class Replica:
         self._listener = listener
         self._monotonic = monotonic
         self._clock_ms = clock_ms
-        self._kept_entries = kept_entries
         loop = self._loop = asyncio.get_running_loop()
         self._threads = threads
         self.checkpointer = Checkpointer(
@@ -87,7 +78,9 @@ class Replica:
         )  # fmt: skip
         self.applier = Applier(log, state, self.checkpointer, applied_index)
         self._send = send
-        self.append_sender = AppendSender(log, raft, self._post, loop, threads, self._unavailable)
+        self.append_sender = AppendSender(
+            log, raft, self._post, loop, threads, kept_entries, self._unavailable
+        )
         self.installer = SnapshotInstaller(
             log, raft, self._post, self.now_ms, loop, threads, self.trim, self._step, state.control
         )
@@ -99,8 +92,7 @@ class Replica:
         self.flusher = Flusher(log, f"group-{log.group_id}-flush", self._loop, monotonic, self._on_flush_end)
         self._work: deque[Work] = deque()
         """Log work in the core's order."""
-        self._received: list[Frame] = []
-        self._received_chain = 0
+        self._received = NOTHING_RECEIVED
         self._unflushed = False
         self._truncation_count = raft.truncation_count
         """The core's count of truncations at the newest write."""
@@ -108,10 +100,9 @@ class Replica:
         """The leader's time in the newest frame."""
         self._own_writes: list[OwnWrite] = []
         """The leader's own frames among it."""
-        self._room_timer: asyncio.TimerHandle | None = None
         self._pumping = self._pump_again = False
-        self._timer: asyncio.TimerHandle | None = None
-        self._timer_ms = 0
+        self._tick_timer = DeadlineTimer(loop, self.now_ms, self._tick)
+        self._room_timer = DeadlineTimer(loop, self.now_ms, self._retry)
         self.failed: BaseException | None = None
         self.stopped = False
         """Failed, closed or abandoned."""
@@ -155,23 +146,16 @@ class Replica:
             log_of_peers.warning("log group %d: malformed message: %.200r", self.log.group_id, message)
             return
         if isinstance(message, RangeRequest | RangeResponse):
-            self._step(self._repair, message)
+            self._step(self.repairing.receive, message)
             return
         try:
-            self._received = []
+            self._received = NOTHING_RECEIVED
             if isinstance(message, Append) and message.last_index > message.prev_index:
-                self._received = unpack(message)
-                self._received_chain = message.chain
+                self._received = ReceivedFrames(unpack(message), message.chain)
         except ValueError as error:
             log_of_peers.warning("log group %d: dropped an append: %s", self.log.group_id, error)
             return
         self._step(self.raft.step, message, self.now_ms())
-
-    def _repair(self, message: RangeRequest | RangeResponse) -> None:
-        if isinstance(message, RangeRequest):
-            self.repairing.requested(message)
-        else:
-            self.repairing.on_range_response(message)
 
     def start(self) -> None:
         """Starts the member: the only voter leads at once, the others wait for messages or a timeout."""
@@ -367,12 +351,8 @@ class Replica:
             last_index = ready.truncate_after
             work.append(Work(lambda: self._truncate(last_index, truncation_count), after_checkpoint=True))
         if ready.accepted is not None:
-            first, last = ready.accepted
-            arrived, before = self._received, first - self._received[0].index
-            head = arrived[before - 1].head if before else None
-            chain = chain_of(head) if head is not None else self._received_chain
-            frames = arrived[before : before + last - first + 1]
-            work.append(Work(lambda: self._append_received(frames, chain, truncation_count)))
+            received = self._received.between(*ready.accepted)
+            work.append(Work(lambda: self._append_received(received, truncation_count)))
         if ready.no_op_index is not None:
             no_op = self._own_frame(FrameKind.NO_OP, ready.no_op_index)
             work.append(Work(lambda: self._append_own(no_op, truncation_count)))
@@ -405,18 +385,17 @@ class Replica:
 
         A leader that cannot even write its no-op resigns; `_tick` stands for no election meanwhile.
         """
-        if self._room_timer is None:
-            self._room_timer = self._loop.call_later(ROOM_RETRY_SECONDS, self._retry)
+        if not self._room_timer.is_armed:
+            self._room_timer.arm(self.now_ms() + ROOM_RETRY_MS)
         if self.raft.leader_state is not None and not self.raft.is_serving:
             self.raft.resign()
 
     @property
     def waits_for_room(self) -> bool:
         """True while log work that found no space waits for its retry."""
-        return self._room_timer is not None
+        return self._room_timer.is_armed
 
     def _retry(self) -> None:
-        self._room_timer = None
         self.log.retry_space()
         self._step(_no_input)
 
@@ -433,9 +412,10 @@ class Replica:
         frame.time_ms = self.next_time_ms() if frame.kind is FrameKind.NO_OP else self.time_ms
         self._append([frame], truncation_count, followed=True)
 
-    def _append_received(self, frames: list[Frame], chain: int, truncation_count: int) -> None:
+    def _append_received(self, received: ReceivedFrames, truncation_count: int) -> None:
+        frames = received.frames
         is_retry = self.log.last_index >= frames[0].index  # there was room for some of them
-        if not is_retry and chain != self.log.chain:
+        if not is_retry and received.chain != self.log.chain:
             raise CorruptLog(
                 f"group {self.log.group_id}: entry {frames[0].index} of the leader does not continue this "
                 f"log, although their last common entry has the same term"
@@ -493,22 +473,10 @@ class Replica:
 
     def _install_snapshot(self) -> None:
         """Switches the log to a whole snapshot, unless the log has passed it by itself meanwhile."""
-        incoming = self.installer.incoming
-        if incoming is None or not incoming.whole:
-            return
-        if not self.raft.needs_install(incoming.index, incoming.term):
-            self.installer.abort()
+        checkpoint = self.installer.switch()
+        if checkpoint is None:
             return
         self.compaction_progress.forget()
-        try:
-            checkpoint = incoming.switch()
-        except FlushFailed:
-            raise
-        except (ValueError, StorageError) as error:
-            log_of_peers.warning("log group %d: a snapshot was aborted: %s", self.log.group_id, error)
-            self.installer.abort()
-            return
-        self.installer.incoming = None
         self._own_writes.clear()
         self._work.clear()  # it concerned entries that the core forgets now; this item included
         self._unflushed = False
@@ -537,43 +505,28 @@ class Replica:
         self._step(self.trim)
 
     def trim(self) -> None:
-        """Lets the core forget entries that no follower will be sent: those that are not on the disk any
-        more, and beyond `kept_entries` those below a checkpoint that follow no outgoing snapshot."""
-        log = self.log
-        keep_from = min(log.last_index - self._kept_entries, log.first_kept_index - 1)
-        pinned = self.installer.outgoing_index
-        if pinned is not None and pinned > keep_from - self._kept_entries:
-            keep_from = min(keep_from, pinned)
-        self.raft.on_checkpoint(max(keep_from, log.unbroken_index - 1))
+        """Lets the core forget entries that no follower will be sent."""
+        self.raft.on_checkpoint(self.append_sender.last_unneeded_index(self.installer.outgoing_index))
 
     def _unavailable(self, upto_index: int | None) -> None:
         """Handles entries for a follower that cannot be sent as such, see `AppendSender`."""
         self._step(self.trim if upto_index is None else lambda: self.raft.on_checkpoint(upto_index))
 
     def _arm(self) -> None:
-        """Sets the timer for the core's next deadline; one that moved later is checked at the old one."""
-        deadline = self.raft.deadline_ms
-        if deadline >= NEVER_MS or self.stopped:
-            return
-        if self._timer is not None:
-            if self._timer_ms <= deadline:
-                return
-            self._timer.cancel()
-        self._timer_ms = deadline
-        self._timer = self._loop.call_later(max(0, deadline - self.now_ms()) / 1000, self._tick)
+        """Sets the timer for the core's next deadline."""
+        deadline_ms = self.raft.deadline_ms
+        if deadline_ms < NEVER_MS and not self.stopped:
+            self._tick_timer.arm(deadline_ms)
 
     def _tick(self) -> None:
-        self._timer = None
         now_ms = self.now_ms()
         if now_ms < self.raft.deadline_ms:
             self._arm()
-            return
-        if self.waits_for_room and self.raft.leader_state is None:
+        elif self.waits_for_room and self.raft.leader_state is None:
             # This member could not write a leader's entries: others may.
-            self._timer_ms = now_ms + int(ROOM_RETRY_SECONDS * 1000)
-            self._timer = self._loop.call_later(ROOM_RETRY_SECONDS, self._tick)
-            return
-        self._step(self.raft.tick, now_ms)
+            self._tick_timer.arm(now_ms + ROOM_RETRY_MS)
+        else:
+            self._step(self.raft.tick, now_ms)
 
     def fail(self, error: BaseException) -> None:
         """Stops this member after an error: it sends nothing more."""
@@ -586,13 +539,9 @@ class Replica:
     def stop(self) -> None:
         """Stops all work, messages and writes, whatever is still under way."""
         self.stopped = True
-        if self._room_timer is not None:
-            self._room_timer.cancel()
-            self._room_timer = None
+        self._room_timer.cancel()
+        self._tick_timer.cancel()
         self.repairing.stop()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
 
 
 def _no_input() -> None:

@@ -261,7 +261,14 @@ class SegmentRepair:
         else:
             self._write_repaired(done)
 
-    def requested(self, request: RangeRequest) -> None:
+    def receive(self, message: RangeRequest | RangeResponse) -> None:
+        """Handles a peer's request for committed entries, or its response to one of this member's."""
+        if isinstance(message, RangeRequest):
+            self._on_range_request(message)
+        else:
+            self._on_range_response(message)
+
+    def _on_range_request(self, request: RangeRequest) -> None:
         """A peer wants entries: it gets committed ones."""
         raft, peer = self._raft, request.sender
         last_index = min(request.last_index, raft.commit_index)
@@ -290,7 +297,7 @@ class SegmentRepair:
             RangeResponse(raft.member_id, request.sender, raft.term, frames[0].index, chain, data),
         )
 
-    def on_range_response(self, response: RangeResponse) -> None:
+    def _on_range_response(self, response: RangeResponse) -> None:
         """A peer's entries: taken if they are the next ones and continue the chain."""
         repair = self._repair
         if repair is None or repair.is_busy or response.first_index < repair.next_index:

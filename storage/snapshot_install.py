@@ -2,8 +2,7 @@
 
 Owns the next chunk to send and the abort of a snapshot; the core decides which members need one, which chunks
 are needed and which were accepted. Outgoing chunks are read and incoming ones stored on a thread: whole
-segments are flushed on the way. It does not switch the log: the replica does, in the order of its other log
-work.
+segments are flushed on the way. The replica says when the log switches, in the order of its other log work.
 
 A snapshot for which the disk has no room leaves nothing behind, and the next one waits a while. Until one is
 whole the log that it is to replace stays: a crash must find it. But below both of its checkpoints, segments
@@ -36,7 +35,7 @@ from lockstep.storage.raft.raft import Raft
 from lockstep.storage.raft.ready import Ready
 from lockstep.storage.snapshot_chunk import ChunkPayload
 from lockstep.storage.snapshot_transfer import IncomingSnapshot, OutgoingSnapshot
-from lockstep.storage.types import Checkpoint, StorageFull, WriteFailed
+from lockstep.storage.types import Checkpoint, FlushFailed, StorageError, StorageFull, WriteFailed
 
 log_of_installs = logging.getLogger(__name__)
 
@@ -307,6 +306,28 @@ class SnapshotInstaller:
     @staticmethod
     def _is_of(incoming: IncomingSnapshot | None, install: Install) -> bool:
         return incoming is not None and (incoming.index, incoming.term) == (install.index, install.last_term)
+
+    def switch(self) -> Checkpoint | None:
+        """Switches the log to the incoming snapshot and returns its checkpoint.
+
+        Returns None if it is not whole, if the log has passed it meanwhile, or if the log does not take it.
+        Raises FlushFailed."""
+        incoming = self.incoming
+        if incoming is None or not incoming.whole:
+            return None
+        if not self._raft.needs_install(incoming.index, incoming.term):
+            self.abort()
+            return None
+        try:
+            checkpoint = incoming.switch()
+        except FlushFailed:
+            raise
+        except (ValueError, StorageError) as error:
+            log_of_installs.warning("log group %d: a snapshot was aborted: %s", self._log.group_id, error)
+            self.abort()
+            return None
+        self.incoming = None
+        return checkpoint
 
     def abort_if_passed(self, commit_index: int) -> None:
         """Aborts an incoming snapshot that the log has passed by itself."""
