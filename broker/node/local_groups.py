@@ -280,12 +280,15 @@ def _log_earlier_damage(group: LogGroup) -> None:
     """Log damage that was known before this start; the scrub soon reads the files and names offsets."""
     known = group.log.damage.known()
     ranges = [each for each in known if each.sequence != NO_SEGMENT]
-    if len(known) > len(ranges):
+    missing = [each for each in known if each.sequence == NO_SEGMENT]
+    possible = sum(each.is_possible for each in missing)
+    if missing:
         log.warning(
-            "log group %d: %d ranges of offsets are known to be missing since an earlier start; `lockstep "
+            "log group %d: %d ranges of offsets are missing since an earlier start, and %d may be; `lockstep "
             "cluster status` names them",
             group.group_id,
-            len(known) - len(ranges),
+            len(missing) - possible,
+            possible,
         )
     if ranges:
         files = ", ".join(map(str, sorted({each.sequence for each in ranges})))

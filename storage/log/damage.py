@@ -23,7 +23,9 @@ import json
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+
+from crc32c import crc32c
 
 from lockstep.storage.log.file_system import FileSystem, read_whole, write_all
 from lockstep.storage.log.segments import Segment, SegmentTable
@@ -108,7 +110,7 @@ class DamageTable:
         missing ranges are not."""
         try:
             data = read_whole(self._fs, self._directory / DAMAGE_NAME)
-            for each in json.loads(data)["damage"] if data is not None else ():
+            for each in _decode(data) if data is not None else ():
                 sequence = int(each["segment"])
                 segment = self._table.get(sequence)
                 if segment is not None or sequence == NO_SEGMENT:
@@ -297,12 +299,33 @@ class DamageTable:
         temporary = path.with_name(DAMAGE_NAME + ".tmp")
         fd = self._fs.open(temporary, create=True)
         try:
-            write_all(self._fs, fd, [json.dumps({"damage": rows}, indent=1).encode()], 0)
+            write_all(self._fs, fd, [_encode(rows)], 0)
             self._fs.fdatasync(fd)
         finally:
             self._fs.close(fd)
         self._fs.rename(temporary, path)
         self._fs.fsync_dir(self._directory)
+
+
+def _encode(rows: list[dict[str, Any]]) -> bytes:
+    return json.dumps({"crc32c": _checksum(rows), "damage": rows}, indent=1).encode()
+
+
+def _decode(data: bytes) -> list[dict[str, Any]]:
+    """Returns the rows of a damage file; older versions wrote no checksum. Raises ValueError, TypeError,
+    LookupError where it does not verify."""
+    found = json.loads(data)
+    rows: list[dict[str, Any]] = found["damage"]
+    if found.keys() != {"damage"} and (found.keys(), found["crc32c"]) != (
+        {"crc32c", "damage"},
+        _checksum(rows),
+    ):
+        raise ValueError("the damage file does not match its checksum")
+    return rows
+
+
+def _checksum(rows: list[dict[str, Any]]) -> int:
+    return crc32c(json.dumps(rows, sort_keys=True, separators=(",", ":")).encode())
 
 
 def _overlapping_ranges(entries: list[DamagedRange], wanted: DamagedRange) -> list[DamagedRange]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 
 import pytest
 
@@ -297,3 +298,33 @@ def test_a_file_of_damage_that_cannot_be_read_costs_no_start() -> None:
         again = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk)
         assert again.damage.known() == []
         again.close()
+
+
+def test_a_file_of_damage_with_one_changed_digit_is_not_believed() -> None:
+    log, _, disk = two_logs()
+    change(disk, log, 1)
+    log.scrub(first_sequence(log))
+    (known,) = log.damage.known()
+    log.close()
+    data = disk._inodes[disk._names[DAMAGE_NAME]].data
+    written = bytes(data)
+    before = f'"end_offset": {known.end_offset}'.encode()
+    data[:] = written.replace(before, f'"end_offset": {known.end_offset + 1}'.encode())
+    assert data != written
+    again = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk)
+    assert again.damage.is_unreadable and again.damage.known() == []
+    again.close()
+
+
+def test_a_file_of_damage_of_a_version_without_checksums_is_read() -> None:
+    log, _, disk = two_logs()
+    change(disk, log, 1)
+    log.scrub(first_sequence(log))
+    (known,) = log.damage.known()
+    log.close()
+    data = disk._inodes[disk._names[DAMAGE_NAME]].data
+    content = json.loads(bytes(data))
+    data[:] = json.dumps({"damage": content["damage"]}).encode()
+    again = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk)
+    assert [repr(each) for each in again.damage.known()] == [repr(known)]
+    again.close()
