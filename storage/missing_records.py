@@ -1,4 +1,4 @@
-"""Records that a salvaged log lacks at its beginning, by partition.
+"""Records that are missing at the beginning of a salvaged log, by partition.
 
 A log whose state file is lost does not know its oldest segment any more: where the oldest ones are gone
 together with their index files, they were freed, or they are missing. A segment is freed once each of its
@@ -7,12 +7,12 @@ unless compaction removed it, which only the topic's settings tell. A log start 
 committed yet counts: it is what freed the segment where it was committed before. With log.flush=os a power
 loss may take a log start and leave the freeing, so there nothing is certain.
 
-The same is asked again where the damage file, which recorded the answer, cannot be read.
+The search is repeated where the damage file, which recorded its result, cannot be read.
 
-Missing records are recorded in the log's damage table, not confirmed; who knows the topics confirms them, as
-possible ones where compaction may have removed the records, or drops them. A missing range counts only as
-long as it is above the log start and the log has no batch there: a snapshot that brings the records ends it.
-Does not: know topics.
+Missing ranges are recorded in the log's damage table as not confirmed. The broker, which knows the topics,
+confirms them, as possible ones where compaction may have removed the records, or drops them. A missing range
+counts only as long as it is above the log start and the log has no batch there: a snapshot that brings the
+records ends it. Does not: know topics.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ log_of_groups = logging.getLogger(__name__)
 
 
 class MissingRecords(NamedTuple):
-    """Offsets from `first_offset` on, below `end_offset`, that a partition lacks."""
+    """Offsets from `first_offset` on, below `end_offset`, that are missing in a partition."""
 
     topic_id: bytes
-    partition: int
+    partition_index: int
     local_id: int
     first_offset: int
     end_offset: int
@@ -64,8 +64,8 @@ def record_missing_records(log: DataLog, control: ControlPartition) -> list[Miss
         log.record_missing([(each.local_id, each.first_offset, each.end_offset) for each in certain])
     except (OSError, StorageError, ValueError) as error:
         log_of_groups.warning(
-            "log group %d: it could not be found or recorded which records its log lacks at its beginning, "
-            "so the next start tries again: %s",
+            "log group %d: the search for records that are missing at the beginning of its log failed, or "
+            "its result could not be recorded; the next start searches again: %s",
             log.group_id,
             error,
         )
@@ -116,22 +116,22 @@ def is_still_missing(log: DataLog, partition: PartitionLog | None, missing: Dama
     """Returns whether a part of a missing range is neither deleted nor in the log. For any thread."""
     if partition is None:
         return False
-    first = log.first_offset(missing.partition)
+    first = log.first_offset(missing.local_id)
     end = missing.end_offset if first is None else min(missing.end_offset, first)
     return max(missing.first_offset, partition.log_start_offset) < end
 
 
 def is_obsolete(log: DataLog, control: ControlPartition, missing: DamagedRange) -> bool:
-    """Returns whether a missing range is so no more: its partition is closed, or all of it deleted or in the
-    log. A partition that a restart has not opened yet is not closed."""
-    partition = control.partitions.get(missing.partition)
+    """Returns whether no record of a missing range is missing any more: its partition is closed, or all of
+    the range is deleted or in the log. A partition that a restart has not opened yet is not closed."""
+    partition = control.partitions.get(missing.local_id)
     if partition is None:
-        return missing.partition < control.next_local_id
+        return missing.local_id < control.next_local_id
     return not is_still_missing(log, partition, missing)
 
 
 def drop_obsolete(log: DataLog, control: ControlPartition) -> None:
-    """Drops missing ranges that are so no more, at a start. A failed write leaves them to the next one."""
+    """Drops obsolete missing ranges, at a start. A failed write leaves them to the next one."""
     obsolete = [
         each for ranges in log.damage.missing.values() for each in ranges if is_obsolete(log, control, each)
     ]
@@ -182,7 +182,7 @@ def _current_ranges(log: DataLog, partition: PartitionLog) -> Iterator[DamagedRa
 def _missing_error(missing: DamagedRange) -> DamagedBatch:
     first, end = missing.first_offset, missing.end_offset
     problem = f"offsets {first} to {end - 1} are missing: {missing.problem}"
-    return DamagedBatch(NO_SEGMENT, missing.serial, missing.partition, first, end, problem)
+    return DamagedBatch(NO_SEGMENT, missing.serial, missing.local_id, first, end, problem)
 
 
 def must_not_spread(log: DataLog, control: ControlPartition) -> bool:

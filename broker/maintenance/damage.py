@@ -126,9 +126,9 @@ def _document(
         "problem": damage.problem,
         **({"possible": True} if damage.is_possible else {}),
     }
-    if damage.partition == NO_PARTITION:
+    if damage.local_id == NO_PARTITION:
         return document
-    partition = group.partitions.get(damage.partition)
+    partition = group.partitions.get(damage.local_id)
     if partition is None or damage.end_offset <= partition.log_start_offset:
         return None
     if damage.sequence == NO_SEGMENT and not is_still_missing(group.log, partition, damage):

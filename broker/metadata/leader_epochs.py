@@ -58,8 +58,10 @@ def last_leader(partition: Partition) -> tuple[int, int]:
 def end_of_epoch(partition: Partition, leader_epoch: int) -> tuple[int, int]:
     """The newest epoch at or below `leader_epoch` and the offset where it ends; (-1, -1) where unknown.
 
-    As Kafka: the epoch of the leader now ends at the log's end; one newer than every known epoch is
-    unknown; one older than every known epoch ends where the first known one starts.
+    As in Kafka, an epoch newer than every known one is unknown, and one older than every known one ends
+    where the first known one starts. The current epoch ends at the high watermark, where Kafka returns the
+    end of the log: only clients send this request here, none of them has read an uncommitted record, and
+    one that is appended now may still be truncated.
     """
     if leader_epoch < 0:
         return -1, -1

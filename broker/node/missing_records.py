@@ -1,16 +1,17 @@
-"""The review of records that salvaged logs lack at their beginning, once this node knows its topics.
+"""The review of records that are missing at the beginning of salvaged logs, once this node knows its topics.
 
-Owns: which missing ranges are confirmed, so that they are reported as damage, and which of them only as
-possible ones, because compaction may have removed the records; the log line with both. Invariant: nothing is
-reviewed before group 0 has applied what its log held at the start: before that, the policies of topics are
-unknown or old. A range of a topic that is not known even then waits, and reads of it fail. Does not: find
-missing records (`storage/missing_records.py`), or report them afterwards (`broker/maintenance/damage.py`).
+Owns: the verdict on each missing range, which the log's damage table keeps, and the log line that names the
+ranges. Invariant: nothing is reviewed before group 0 has applied the entries that its log had at the start:
+before that, the cleanup policies of topics are unknown or old. A range of a topic that is not known even then
+stays unconfirmed, and reads of it fail. Does not: find missing records (`storage/missing_records.py`), or
+report them afterwards (`broker/maintenance/damage.py`).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from enum import Enum, auto
 from typing import Final
 
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, METADATA_TOPIC_ID, MetadataCache
@@ -27,118 +28,159 @@ MAX_LOGGED_PARTITIONS: Final = 20
 """Partitions with missing records of one kind that one log line names."""
 
 
+class MissingRangeVerdict(Enum):
+    """The result of the review of one missing range."""
+
+    CONFIRMED = auto()
+    """The records are missing; the range is reported as damage."""
+    POSSIBLE = auto()
+    """The records are missing, or compaction removed them; reads skip the range."""
+    DROPPED = auto()
+    """No record is missing any more, or the partition's state is in the checkpoint."""
+    TOPIC_UNKNOWN = auto()
+    """This node does not know the partition's topic, so the range is reviewed again."""
+    NOT_OPENED = auto()
+    """The log group has not opened the partition since the start, so the range is reviewed again."""
+
+
 class MissingRecordsReview:
-    """See the module."""
+    """Reviews the unconfirmed missing ranges of this node's log groups."""
 
     def __init__(self, cluster: MetadataCache) -> None:
         self._cluster = cluster
-        self._named: set[tuple[int, int]] = set()
-        """(log group, local id) of the partitions that a line named because their topic is not known."""
-        self._with_losses: set[int] = set()
-        """The log groups whose possible losses a line named."""
+        self._logged_unknown: set[tuple[int, int]] = set()
+        """(log group, local id) of the partitions of unknown topics that were logged."""
+        self._logged_losses: set[int] = set()
+        """The log groups whose possible losses were logged."""
         self._last_error = ""
 
     def update(self) -> None:
-        """Review what is to be reviewed by now."""
+        """Reviews the ranges that are not confirmed yet, and logs the verdicts. Called at intervals."""
         metadata = self._cluster.groups.get(METADATA_GROUP)
         if metadata is None or metadata.applied_index < min(
             metadata.recovered_index, metadata.raft.last_index
         ):
             return
         for group_id, group in sorted(self._cluster.groups.items()):
-            found = group.log.damage.list_unconfirmed()
-            if found or (group.possible_losses and group_id not in self._with_losses):
-                self._review(group, found)
+            unconfirmed = group.log.damage.list_unconfirmed()
+            if unconfirmed or (group.possible_losses and group_id not in self._logged_losses):
+                self._review(group, unconfirmed)
 
-    def _review(self, group: LogGroup, found: Sequence[DamagedRange]) -> None:
-        confirmed: list[DamagedRange] = []
-        dropped: list[DamagedRange] = []
-        possible: list[DamagedRange] = []
-        certain: list[str] = []
-        compacted: list[str] = []
-        unknown: list[str] = []
-        for each in found:
-            partition = group.partitions.get(each.partition)
-            if is_obsolete(group.log, group.control, each):
-                dropped.append(each)
-                continue
-            if partition is None:
-                continue  # its data group has yet to open it again
-            if partition.topic_id in INTERNAL_TOPIC_IDS:
-                dropped.append(each)  # their state is in the checkpoint
-                continue
-            text = self._text(partition.topic_id, partition.index, each.first_offset, each.end_offset)
-            policy = self._policy(partition.topic_id)
-            if policy is None:
-                if (group.group_id, each.partition) not in self._named:
-                    unknown.append(text)
-                    self._named.add((group.group_id, each.partition))
-            elif "compact" in policy:
-                possible.append(each)
-                compacted.append(text)
-            else:
-                confirmed.append(each)
-                certain.append(text)
+    def _review(self, group: LogGroup, unconfirmed: Sequence[DamagedRange]) -> None:
+        reviewed: dict[MissingRangeVerdict, list[DamagedRange]] = {
+            verdict: [] for verdict in MissingRangeVerdict
+        }
+        for missing in unconfirmed:
+            reviewed[self._verdict(group, missing)].append(missing)
+        confirmed, possible = reviewed[MissingRangeVerdict.CONFIRMED], reviewed[MissingRangeVerdict.POSSIBLE]
+        dropped = reviewed[MissingRangeVerdict.DROPPED]
         if confirmed or dropped or possible:
             try:
                 group.log.damage.settle_missing(confirmed, dropped, possible)
             except OSError as error:
-                self._not_written(group, error)
+                self._log_write_failure(group, error)
                 return
-        self._log(group, certain, compacted, unknown, self._losses(group))
+        self._log_verdicts(
+            group,
+            confirmed=self._texts(group, confirmed),
+            possible=self._texts(group, possible),
+            topic_unknown=self._texts(
+                group, self._not_logged_yet(group, reviewed[MissingRangeVerdict.TOPIC_UNKNOWN])
+            ),
+            losses=self._possible_losses(group),
+        )
 
-    def _losses(self, group: LogGroup) -> list[str]:
-        if group.group_id in self._with_losses:
+    def _verdict(self, group: LogGroup, missing: DamagedRange) -> MissingRangeVerdict:
+        if is_obsolete(group.log, group.control, missing):
+            return MissingRangeVerdict.DROPPED
+        partition = group.partitions.get(missing.local_id)
+        if partition is None:
+            return MissingRangeVerdict.NOT_OPENED
+        if partition.topic_id in INTERNAL_TOPIC_IDS:
+            return MissingRangeVerdict.DROPPED
+        policy = self._cleanup_policy(partition.topic_id)
+        if policy is None:
+            return MissingRangeVerdict.TOPIC_UNKNOWN
+        return MissingRangeVerdict.POSSIBLE if "compact" in policy else MissingRangeVerdict.CONFIRMED
+
+    def _cleanup_policy(self, topic_id: bytes) -> str | None:
+        topic = self._cluster.image.topics.get(topic_id)
+        default = ",".join(self._cluster.settings.log_cleanup_policy)
+        return None if topic is None else topic.overrides.get("cleanup.policy", default)
+
+    # --- the log line ---------------------------------------------------------------------------------------
+
+    def _not_logged_yet(self, group: LogGroup, ranges: Sequence[DamagedRange]) -> list[DamagedRange]:
+        """The ranges of partitions that no log line has named as of unknown topics; this one will."""
+        logged = self._logged_unknown
+        found = [each for each in ranges if (group.group_id, each.local_id) not in logged]
+        logged.update((group.group_id, each.local_id) for each in found)
+        return found
+
+    def _possible_losses(self, group: LogGroup) -> list[str]:
+        """The texts of a group's possible losses (log.flush=os); none after the first time."""
+        if group.group_id in self._logged_losses:
             return []
-        self._with_losses.add(group.group_id)
+        self._logged_losses.add(group.group_id)
         return [
-            self._text(each.topic_id, each.partition, each.first_offset, each.end_offset)
+            self._text(each.topic_id, each.partition_index, each.first_offset, each.end_offset)
             for each in group.possible_losses
             if each.topic_id not in INTERNAL_TOPIC_IDS and each.local_id in group.partitions
         ]
 
-    def _policy(self, topic_id: bytes) -> str | None:
-        topic = self._cluster.image.topics.get(topic_id)
-        default = ",".join(self._cluster.settings.log_cleanup_policy)
-        return None if topic is None else topic.overrides.get("cleanup.policy", default)
+    def _texts(self, group: LogGroup, ranges: Sequence[DamagedRange]) -> list[str]:
+        partitions = group.partitions
+        return [
+            self._text(partition.topic_id, partition.index, each.first_offset, each.end_offset)
+            for each in ranges
+            if (partition := partitions.get(each.local_id)) is not None
+        ]
 
     def _text(self, topic_id: bytes, index: int, first_offset: int, end_offset: int) -> str:
         topic = self._cluster.image.topics.get(topic_id)
         name = topic.name if topic is not None else f"topic {topic_id.hex()}"
         return f"{name}-{index}: offsets {first_offset} to {end_offset - 1}"
 
-    def _not_written(self, group: LogGroup, error: OSError) -> None:
-        text = f"log group {group.group_id}: which records are missing cannot be written: {error}"
+    def _log_write_failure(self, group: LogGroup, error: OSError) -> None:
+        """Logs that the damage file cannot be written; the same failure once."""
+        text = (
+            f"log group {group.group_id}: the damage file, which is to record the missing records, cannot be "
+            f"written: {error}"
+        )
         if text != self._last_error:
             log.warning("%s", text)
         self._last_error = text
 
-    def _log(
+    def _log_verdicts(
         self,
         group: LogGroup,
-        certain: Sequence[str],
-        compacted: Sequence[str],
-        unknown: Sequence[str],
+        *,
+        confirmed: Sequence[str],
+        possible: Sequence[str],
+        topic_unknown: Sequence[str],
         losses: Sequence[str],
     ) -> None:
         parts = []
-        if certain:
+        if confirmed:
             parts.append(
-                f"these records above log starts are missing: {_join_first(certain)} (unless a topic was "
+                f"these records above log starts are missing: {_join_first(confirmed)} (unless a topic was "
                 "compacted before, and compaction removed them); their consumers get CORRUPT_MESSAGE until "
                 "`lockstep log skip-damage TOPIC-PARTITION` gives them up"
             )
-        if compacted:
+        if possible:
             parts.append(
-                f"these are missing, or compaction removed them: {_join_first(compacted)} (reads pass over "
-                "them here, where no other node can lead)"
+                f"these records are missing, or compaction removed them: {_join_first(possible)} (consumers "
+                "on this node skip these offsets without an error where no other node can lead)"
             )
-        if unknown:
-            parts.append(f"these are missing, of topics that are not known here: {_join_first(unknown)}")
+        if topic_unknown:
+            parts.append(
+                "these records are missing, of topics that this node does not know: "
+                f"{_join_first(topic_unknown)}"
+            )
         if losses:
             parts.append(
-                "these are missing, or were deleted before a power loss, which log.flush=os does not tell: "
-                f"{_join_first(losses)}"
+                "these records are missing, or were deleted before a power loss, which log.flush=os cannot "
+                f"distinguish: {_join_first(losses)}"
             )
         if not parts:
             return

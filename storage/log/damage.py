@@ -46,7 +46,7 @@ class DamagedRange:
         "given_up",
         "is_confirmed",
         "is_possible",
-        "partition",
+        "local_id",
         "problem",
         "sequence",
         "serial",
@@ -56,7 +56,7 @@ class DamagedRange:
         self,
         serial: int,
         sequence: int,
-        partition: int,
+        local_id: int,
         first_offset: int,
         end_offset: int,
         problem: str,
@@ -67,9 +67,8 @@ class DamagedRange:
         self.serial = serial
         """`Segment.serial` of the segment: another number once that segment has been rewritten."""
         self.sequence = sequence
-        self.partition = partition
-        """The partition's local id. NO_PARTITION: no batch is damaged but frames are, and the
-        two offsets are their Raft indexes."""
+        self.local_id = local_id
+        """NO_PARTITION: no batch is damaged but frames are, and the two offsets are their Raft indexes."""
         self.first_offset = first_offset
         self.end_offset = end_offset
         self.problem = problem
@@ -78,10 +77,10 @@ class DamagedRange:
         """False of a missing range until the topic is known, which shows whether compaction may have removed
         the records."""
         self.is_possible = is_possible
-        """Whether compaction may have removed the records of a missing range: reads pass over them."""
+        """Whether compaction may have removed the records of a missing range: reads skip its offsets."""
 
     def __repr__(self) -> str:
-        return f"DamagedRange({self.sequence}, {self.partition}, {self.first_offset}..{self.end_offset - 1})"
+        return f"DamagedRange({self.sequence}, {self.local_id}, {self.first_offset}..{self.end_offset - 1})"
 
 
 class DamageTable:
@@ -136,7 +135,7 @@ class DamageTable:
         missing: dict[int, list[DamagedRange]] = {}
         for each in sorted(entries, key=lambda e: e.first_offset):
             if each.sequence == NO_SEGMENT:
-                missing.setdefault(each.partition, []).append(each)
+                missing.setdefault(each.local_id, []).append(each)
         self._entries, self.missing = entries, missing
 
     def known(self) -> list[DamagedRange]:
@@ -145,7 +144,7 @@ class DamageTable:
 
     def _current(self, entries: list[DamagedRange]) -> list[DamagedRange]:
         left = [each for each in entries if self._serial_of(each.sequence) == each.serial]
-        return sorted(left, key=lambda each: (each.sequence, each.partition, each.first_offset))
+        return sorted(left, key=lambda each: (each.sequence, each.local_id, each.first_offset))
 
     def _serial_of(self, sequence: int) -> int:
         if sequence == NO_SEGMENT:
@@ -157,10 +156,10 @@ class DamageTable:
         """Returns whether a damaged range of this segment is known."""
         return any(each.sequence == sequence for each in self.known())
 
-    def is_given_up(self, partition: int, first_offset: int, end_offset: int) -> bool:
+    def is_given_up(self, local_id: int, first_offset: int, end_offset: int) -> bool:
         """Returns whether readers skip [first_offset, end_offset) of a partition where it is damaged."""
         return any(
-            each.given_up and each.partition == partition
+            each.given_up and each.local_id == local_id
             and each.first_offset <= first_offset and end_offset <= each.end_offset
             for each in self.known()
         )  # fmt: skip
@@ -176,10 +175,10 @@ class DamageTable:
         if self._table.is_current(segment):
             self._note(segment, NO_PARTITION, first_index, last_index + 1, problem)
 
-    def _note(self, segment: Segment, partition: int, first: int, end: int, problem: str) -> None:
+    def _note(self, segment: Segment, local_id: int, first: int, end: int, problem: str) -> None:
         with self._lock:
             entries = self._current(self._entries)
-            same = [e for e in entries if (e.sequence, e.partition) == (segment.sequence, partition)]
+            same = [e for e in entries if (e.sequence, e.local_id) == (segment.sequence, local_id)]
             if any(e.first_offset <= first and end <= e.end_offset for e in same):
                 return
             pending = [e for e in same if not e.given_up]
@@ -192,7 +191,7 @@ class DamageTable:
                 end = max(end, *(e.end_offset for e in merged))
                 problem = merged[0].problem
             entries.append(
-                DamagedRange(segment.serial, segment.sequence, partition, first, end, problem, False)
+                DamagedRange(segment.serial, segment.sequence, local_id, first, end, problem, False)
             )
             self._save(entries)
         self._on_new_range()
@@ -213,11 +212,11 @@ class DamageTable:
         """
         with self._lock:
             entries = self._current(self._entries)
-            for partition, first, end in ranges:
-                known = self.missing.get(partition, ())
+            for local_id, first, end in ranges:
+                known = self.missing.get(local_id, ())
                 first = max([first, *(each.end_offset for each in known)])
                 if first < end:
-                    entries.append(DamagedRange(0, NO_SEGMENT, partition, first, end, problem, False, False))
+                    entries.append(DamagedRange(0, NO_SEGMENT, local_id, first, end, problem, False, False))
             self._replace(entries)
             self._write()
 
@@ -237,7 +236,7 @@ class DamageTable:
             before, gone = self._entries, {*confirmed, *dropped, *possible}
             kept = [each for each in self._current(before) if each not in gone]
             for e in (*confirmed, *possible):
-                limits = e.partition, e.first_offset, e.end_offset
+                limits = e.local_id, e.first_offset, e.end_offset
                 kept.append(DamagedRange(0, NO_SEGMENT, *limits, e.problem, e.given_up, True, e in possible))
             self._replace_durably(kept, before)
 
@@ -249,14 +248,14 @@ class DamageTable:
             self._replace(before)
             raise
 
-    def skip_damage(self, partition: int) -> list[DamagedRange]:
+    def skip_damage(self, local_id: int) -> list[DamagedRange]:
         """Makes readers skip all known damaged ranges of a partition; returns those newly given up.
 
         Raises OSError if the file cannot be written; then nothing has changed.
         """
         with self._lock:
             before, entries = self._entries, self._current(self._entries)
-            given = [each for each in entries if each.partition == partition and not each.given_up]
+            given = [each for each in entries if each.local_id == local_id and not each.given_up]
             self._replace_durably(self._given_up(entries, given), before)
             return given
 
@@ -269,7 +268,7 @@ class DamageTable:
                 kept = [each for each in kept if each not in touching]
                 first = min(first, *(each.first_offset for each in touching))
                 end = max(end, *(each.end_offset for each in touching))
-            kept.append(DamagedRange(e.serial, e.sequence, e.partition, first, end, e.problem, True))
+            kept.append(DamagedRange(e.serial, e.sequence, e.local_id, first, end, e.problem, True))
         return kept
 
     def _save(self, entries: list[DamagedRange]) -> None:
@@ -286,7 +285,7 @@ class DamageTable:
         rows = [
             {
                 "segment": each.sequence,
-                "partition": each.partition,
+                "partition": each.local_id,
                 "first_offset": each.first_offset,
                 "end_offset": each.end_offset,
                 "problem": each.problem,
@@ -334,7 +333,7 @@ def _overlapping_ranges(entries: list[DamagedRange], wanted: DamagedRange) -> li
         each
         for each in entries
         if each.given_up
-        and (each.sequence, each.partition) == (wanted.sequence, wanted.partition)
+        and (each.sequence, each.local_id) == (wanted.sequence, wanted.local_id)
         and each.first_offset <= wanted.end_offset
         and wanted.first_offset <= each.end_offset
     ]

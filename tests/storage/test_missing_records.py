@@ -106,7 +106,7 @@ async def missing_on(disk: SimulatedFileSystem) -> Ranges:
 
 
 def unconfirmed(group: LogGroup) -> Ranges:
-    return [(e.partition, e.first_offset, e.end_offset) for e in group.log.damage.list_unconfirmed()]
+    return [(e.local_id, e.first_offset, e.end_offset) for e in group.log.damage.list_unconfirmed()]
 
 
 async def read_at(group: LogGroup, local_id: int, offset: int) -> tuple[list[int], int]:
@@ -173,12 +173,12 @@ async def test_a_read_in_a_gap_fails_until_an_operator_gives_it_up(filled: Fille
     group = await opened(disk)
     damage = group.log.damage
     damage.settle_missing(damage.list_unconfirmed(), [])
-    assert [(e.sequence, e.partition) for e in damage.known()] == [
+    assert [(e.sequence, e.local_id) for e in damage.known()] == [
         (NO_SEGMENT, each) for each in filled.local_ids
     ]
     assert await is_refused(group, local_id, 0), "confirmed"
     assert not await group.read_repair.repair(NO_SEGMENT, 1.0)
-    assert [e.partition for e in damage.skip_damage(local_id)] == [local_id]
+    assert [e.local_id for e in damage.skip_damage(local_id)] == [local_id]
     for again in (False, True):
         if again:
             await group.close()
@@ -219,12 +219,12 @@ async def test_what_compaction_may_have_removed_is_passed_over(filled: Filled) -
     partition, damage = group.partitions[local_id], group.log.damage
     assert (await read_at(group, local_id, 0))[0] == [group.log.first_offset(local_id)]
     assert [each for each, _, _ in unconfirmed(group)] == filled.local_ids[1:2]
-    assert [(e.partition, e.is_possible) for e in damage.known()] == [(local_id, True)]
+    assert [(e.local_id, e.is_possible) for e in damage.known()] == [(local_id, True)]
     require_none_missing(group.log, [partition], 1)
     assert not has_missing_records(group.log, partition)
     damage.settle_missing([], damage.list_unconfirmed())
     assert must_not_spread(group.log, group.control), "they may be missing all the same"
-    assert [e.partition for e in damage.skip_damage(local_id)] == [local_id]
+    assert [e.local_id for e in damage.skip_damage(local_id)] == [local_id]
     assert not must_not_spread(group.log, group.control)
     assert (await read_at(group, local_id, 0))[0] == [group.log.first_offset(local_id)]
     await group.close()
@@ -281,7 +281,7 @@ async def test_a_failed_search_is_a_warning_and_is_repeated_at_the_next_start(
         failing.setattr(missing_records, "find_missing_records", fail)
         group = await opened(disk, salvage=True)
         await group.close()
-    (line,) = [each for each in caplog.messages if "the next start tries again" in each]
+    (line,) = [each for each in caplog.messages if "the next start searches again" in each]
     assert line.endswith(str(error))
     group = await opened(disk)
     assert [each for each, _, _ in unconfirmed(group)] == filled.local_ids
@@ -372,7 +372,7 @@ async def test_a_start_without_flushes_passes_over_no_known_gap(filled: Filled) 
     disk = await cut(filled)
     group = await opened(disk, salvage=True)
     (lost, *others), damage = filled.local_ids, group.log.damage
-    damage.settle_missing([], [each for each in damage.list_unconfirmed() if each.partition != lost])
+    damage.settle_missing([], [each for each in damage.list_unconfirmed() if each.local_id != lost])
     await group.close()
     group = await opened(disk, log_options=replace(OPTIONS, flush=False))
     assert group.partitions[lost].log_start_offset == 0 and await is_refused(group, lost, 0)

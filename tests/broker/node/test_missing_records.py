@@ -121,18 +121,18 @@ def test_missing_records_are_named_once_with_what_to_do(caplog: pytest.LogCaptur
         f"{BEGIN}these records above log starts are missing: parcels-2: offsets 5 to 39, plain-0: offsets 0 "
         f"to 8{GIVE_UP}{REMEDY}"
     )
-    assert [each.partition for each in node.damage.confirmed] == [1, 2]
+    assert [each.local_id for each in node.damage.confirmed] == [1, 2]
     assert node.logged(caplog) == ""
 
 
 def test_what_compaction_may_have_removed_is_no_certain_loss(caplog: pytest.LogCaptureFixture) -> None:
     node = Node((COMPACTED, 0, 0, 9))
     assert node.logged(caplog) == (
-        f"{BEGIN}these are missing, or compaction removed them: stocks-0: offsets 0 to 8 (reads pass over "
-        f"them here, where no other node can lead){REMEDY}"
+        f"{BEGIN}these records are missing, or compaction removed them: stocks-0: offsets 0 to 8 (consumers "
+        f"on this node skip these offsets without an error where no other node can lead){REMEDY}"
     )
     assert node.damage.confirmed == node.damage.ranges == []
-    assert [each.partition for each in node.damage.possible] == [1]
+    assert [each.local_id for each in node.damage.possible] == [1]
     compacting = Node((DEFAULT, 0, 0, 9), settings=Settings(log_cleanup_policy=("compact",)))
     assert "or compaction removed them: plain-0" in compacting.logged(caplog)
     assert compacting.damage.confirmed == []
@@ -149,8 +149,8 @@ def test_nothing_is_reviewed_before_the_topics_are_known(caplog: pytest.LogCaptu
 def test_a_topic_that_is_not_known_is_named_as_such_until_it_is(caplog: pytest.LogCaptureFixture) -> None:
     node = Node((UNKNOWN, 1, 0, 4))
     assert node.logged(caplog) == (
-        f"{BEGIN}these are missing, of topics that are not known here: topic {UNKNOWN.hex()}-1: offsets 0 to "
-        f"3{REMEDY}"
+        f"{BEGIN}these records are missing, of topics that this node does not know: topic {UNKNOWN.hex()}-1: "
+        f"offsets 0 to 3{REMEDY}"
     )
     assert node.logged(caplog) == "" and len(node.damage.ranges) == 1
     node.add("late", UNKNOWN, {})
@@ -167,8 +167,8 @@ def test_possible_losses_are_named_as_such(caplog: pytest.LogCaptureFixture) -> 
         MissingRecords(DELETED, 3, 99, 5, 40),  # closed since
     ]
     assert node.logged(caplog) == (
-        f"{BEGIN}these are missing, or were deleted before a power loss, which log.flush=os does not tell: "
-        f"parcels-2: offsets 5 to 39{REMEDY}"
+        f"{BEGIN}these records are missing, or were deleted before a power loss, which log.flush=os cannot "
+        f"distinguish: parcels-2: offsets 5 to 39{REMEDY}"
     )
     assert node.logged(caplog) == ""
 
@@ -212,7 +212,9 @@ def test_a_line_names_so_many_partitions_at_most(caplog: pytest.LogCaptureFixtur
 def test_a_review_that_cannot_be_written_is_repeated(caplog: pytest.LogCaptureFixture) -> None:
     node = Node((DELETED, 0, 0, 9))
     node.damage.error = OSError("no room")
-    assert node.logged(caplog) == "log group 1: which records are missing cannot be written: no room"
+    assert node.logged(caplog) == (
+        "log group 1: the damage file, which is to record the missing records, cannot be written: no room"
+    )
     assert node.logged(caplog) == "", "the same failure is one line"
     node.damage.error = None
     assert "parcels-0: offsets 0 to 8" in node.logged(caplog)
@@ -353,7 +355,7 @@ async def test_what_compaction_may_have_removed_is_read_at_another_node(
     start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Only another node knows, so it leads; where none can, this one passes over what may be missing."""
-    monkeypatch.setattr(MissingRecordsReview, "_policy", lambda *_: "compact")
+    monkeypatch.setattr(MissingRecordsReview, "_cleanup_policy", lambda *_: "compact")
     cluster, node_id = await without_oldest_segments(start_cluster)
     broker = cluster.brokers[node_id]
     await until(lambda: bool(node_damage(broker.assembly.cluster)))

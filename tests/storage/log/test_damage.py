@@ -78,7 +78,7 @@ def test_a_read_ends_before_a_batch_that_changed_and_begins_with_none(byte: int)
     assert read(log, end) == [each for each in whole if each >= end]
     assert log.corruption_found
     (known,) = log.damage.known()
-    assert (known.partition, known.first_offset, known.end_offset) == (PARTITION, first, end)
+    assert (known.local_id, known.first_offset, known.end_offset) == (PARTITION, first, end)
 
 
 @each_case("index_format", [1, 2])
@@ -163,7 +163,7 @@ def test_a_lost_file_and_a_lost_end_are_damage_by_their_offsets() -> None:
     kept = bytes(data)
     del data[5_000:]
     assert log.scrub(segment.sequence) is not None
-    lost = [each for each in log.damage.known() if each.partition == PARTITION]
+    lost = [each for each in log.damage.known() if each.local_id == PARTITION]
     assert lost and lost[-1].end_offset == end
     with pytest.raises(DamagedBatch):
         read(log, lost[0].first_offset)
@@ -209,7 +209,7 @@ def test_frames_that_are_damaged_between_batches_are_known_too() -> None:
     disk._inodes[disk._names[name]].data[4096 + 30] ^= 1
     assert log.scrub(segment.sequence) is not None
     (known,) = log.damage.known()
-    assert known.partition == NO_PARTITION
+    assert known.local_id == NO_PARTITION
     assert (known.first_offset, known.end_offset) == (segment.first_index, segment.last_index + 1)
 
 

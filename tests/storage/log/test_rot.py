@@ -172,7 +172,7 @@ def test_rot_in_an_offset_or_a_length_is_seen_by_the_read(byte: int) -> None:
     log._reader.scan_for_damage(2, lambda count: None)
     (damage,) = log.damage.known()
     with pytest.raises(DamagedBatch, match=rf"{name} byte \d+: the batch at offset \d+ does not verify"):
-        log.read_cold(damage.partition, damage.first_offset, 1 << 30, 1 << 40)
+        log.read_cold(damage.local_id, damage.first_offset, 1 << 30, 1 << 40)
 
 
 def test_a_rotten_newest_checkpoint_costs_a_longer_replay() -> None:
