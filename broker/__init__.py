@@ -2,18 +2,18 @@
 
 | floor | rooms |
 |---|---|
-| 14 | `main`: the broker as a process |
-| 13, 12 | `server`: the broker as one object; `assembly`: the construction of its objects |
-| 11 | `metrics/`: the state of this node over HTTP |
-| 10 | `node/`: this node's life: first start, data directory, its log groups |
-| 9 | `groups/`: consumer groups |
-| 8 | `staging/`: staged appends (Lockstep's own); `transactions/`: transactions and producer ids |
-| 7 | `controller/`: topics, configurations, nodes; `produce/`: appends |
-| 6 | `coordination/`: what coordinators have in common; `fetch/`: reads |
-| 6 | `locks/`: lock headers (Lockstep's own) |
-| 6 | `maintenance/`: retention, compaction, corruption, full disks; `peers/`: the other nodes |
-| 5 | `metadata/`: topics, partitions and leaders as clients see them; `network/`: clients' connections |
-| 5 | `security/`: access rules, quotas, login: absent features |
+| 15 | `main`: the broker as a process |
+| 14, 13 | `server`: the broker as one object; `assembly`: the construction of its objects |
+| 12 | `metrics/`: the state of this node over HTTP |
+| 11 | `node/`: this node's life: first start, data directory, its log groups |
+| 10 | `groups/`: consumer groups |
+| 9 | `staging/`: staged appends (Lockstep's own); `transactions/`: transactions and producer ids |
+| 8 | `controller/`: topics, configurations, nodes; `produce/`: appends |
+| 7 | `coordination/`: what coordinators have in common; `fetch/`: reads |
+| 7 | `locks/`: lock headers (Lockstep's own) |
+| 7 | `maintenance/`: retention, compaction, corruption, full disks; `peers/`: the other nodes |
+| 6 | `metadata/`: topics, partitions and leaders as clients see them; `network/`: clients' connections |
+| 5 | `security/`: keys, certificates, principals; absent features (access rules, quotas, login) |
 | 4 | `requests/`: what a handler is, and the router |
 | 3 | `settings/`: settings of broker, topics, groups |
 | 2 | `membership/`: the members and the leader of each log group |

@@ -53,7 +53,7 @@ from lockstep.broker.settings.group_config import (
     group_value,
 )
 from lockstep.broker.settings.log_levels import LEVELS, ROOT, levels, set_level
-from lockstep.broker.settings.properties import Kind, Property
+from lockstep.broker.settings.properties import ConfigError, Kind, Property
 from lockstep.broker.settings.topic_config import (
     FIXED_AT_CREATION,
     TOPIC_PROPERTIES,
@@ -245,8 +245,11 @@ class ConfigChanges:
             )
             texts = {each: canonical_text(each, text) for each, text in texts.items()}
             check_size(texts)
-            apply_changes(settings, *((texts, {}) if for_all else ({}, texts)))
-        except InvalidBrokerConfig as error:
+            changed = apply_changes(settings, *((texts, {}) if for_all else ({}, texts)))
+            if name == str(node_id):
+                for check in self._cluster.settings_checks:
+                    check(changed)
+        except (InvalidBrokerConfig, ConfigError) as error:
             raise _invalid(str(error)) from None
         command = configs_command(BROKER_CONFIGS, name, {**texts, **invalid})
         return _Plan(command, partial(_act_on_broker, name, texts, dict(current)))

@@ -129,6 +129,11 @@ class MetadataCache:
         self.settings = self._settings_in_force()
         """The settings of the start with the changes made since."""
         self.on_settings: list[Callable[[Settings], None]] = []
+        self.on_configs_recorded: list[Callable[[Settings], None]] = []
+        """Called with the settings in force at each record of configurations, whether it changes them or
+        not."""
+        self.settings_checks: list[Callable[[Settings], None]] = []
+        """Called with this node's settings before a change of them is recorded; they raise ConfigError."""
         """Called with new settings."""
         self.on_nodes: list[Callable[[], None]] = []
         """Called when the recorded nodes or the placement changed."""
@@ -367,6 +372,8 @@ class MetadataCache:
     def _apply_settings(self) -> None:
         """Act on the brokers' settings as they are recorded now: each topic follows where it sets nothing."""
         settings = self._settings_in_force()
+        for recorded in self.on_configs_recorded:
+            recorded(settings)
         if settings == self.settings and (settings.dynamic_cluster, settings.dynamic_node) == (
             self.settings.dynamic_cluster,
             self.settings.dynamic_node,

@@ -160,7 +160,10 @@ class NodeCollector(Collector):
         yield _node_gauge("connections", "Open connections of clients", len(connections))
         closed = _counter("connections_closed", "Connections of clients that were closed")
         closed.add_metric([], connections.closed)
+        failed = _counter("failed_authentications", "Connections whose TLS handshake or login failed")
+        failed.add_metric([], connections.failed_authentications)
         yield closed
+        yield failed
         yield _node_gauge(
             "requests_in_flight_bytes",
             "Size in bytes of the requests in flight",

@@ -5,6 +5,8 @@
 | `listeners` | listening sockets, and how many clients each may have |
 | `listener_conflicts` | this node's listeners by setting: two that want one address |
 | `connection` | one client: its requests and the order of their responses |
+| `tls_connection` | the TLS of one client, between its socket and its connection |
+| `handshake_errors` | the reasons of failed TLS handshakes in words |
 | `connection_registry` | all clients: limits, joint writes, idle connections |
 | `response_encoder` | responses to bytes |
 | `unsent_bytes` | bytes of responses that wait for their clients |

@@ -53,7 +53,6 @@ class Connection(asyncio.BufferedProtocol):
         "_active",
         "_blocking_reply",
         "_closing",
-        "_context",
         "_fast_requests",
         "_fetching",
         "_frame_bytes",
@@ -77,11 +76,12 @@ class Connection(asyncio.BufferedProtocol):
         "_transport",
         "_unsent_bytes",
         "_writable",
+        "context",
     )
 
     def __init__(self, shared: Connections, listener: str) -> None:
         self._shared = shared
-        self._context = shared.client_of(listener)
+        self.context = shared.client_of(listener)
         self._reader = FrameReader(shared.max_frame_bytes)
         self._fast_requests: FastRequests | None = None
         """The fast path, from the first Produce on; an idle connection has none."""
@@ -126,11 +126,11 @@ class Connection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername") or ("?", 0)
         local = transport.get_extra_info("sockname") or ("", 0)
         self._host = str(peer[0])
-        self._context.peer = f"{peer[0]}:{peer[1]}"
-        self._context.local_host = str(local[0])
+        self.context.peer = f"{peer[0]}:{peer[1]}"
+        self.context.local_host = str(local[0])
         error = self._shared.admit(self, self._host)
         if error is not None:
-            self._shared.log_client_error(self._context.peer, error)
+            self._shared.log_client_error(self.context.peer, error)
             self.abort()
             return
         connected_socket = transport.get_extra_info("socket")
@@ -307,8 +307,8 @@ class Connection(asyncio.BufferedProtocol):
         header, pos = read_request_header(frame)
         api_key = header.api_key
         if api_key == ApiKey.PRODUCE and self._fast_requests is None and shared.fast_path is not None:
-            self._fast_requests = shared.fast_path.open(self, self._context)
-        response = shared.router.route(self._context, header, frame, pos)
+            self._fast_requests = shared.fast_path.open(self, self.context)
+        response = shared.router.route(self.context, header, frame, pos)
         if isinstance(response, IMMEDIATE):
             buffers, reply_bytes = encode_reply(header, response)
             if self._replies is None:
@@ -507,7 +507,7 @@ class Connection(asyncio.BufferedProtocol):
             text = str(failure)
             key = text if failure.is_same_for_all_clients else None
             failure = None
-        self._shared.log_client_error(self._context.peer, text, failure, key)
+        self._shared.log_client_error(self.context.peer, text, failure, key)
         self.write_out()
         self.close()
 

@@ -89,6 +89,8 @@ class Connections:
         self._by_host: dict[str, int] = {}
         self._unsent: list[OpenConnection] = []
         self._waiting_for_memory: dict[OpenConnection, None] = {}
+        self.failed_authentications = 0
+        """Connections that ended before their client was known."""
         self.closed = 0
         """Connections closed so far."""
         self.stopping = False

@@ -1,5 +1,13 @@
-"""Access control, quotas and login: none of them yet, so these APIs respond as a Kafka without them.
+"""Encryption and identity of clients; access rules, quotas and login respond as a Kafka without them.
 
-`access_rules` and `delegation_tokens` have the responses that several handlers share; `api/` has the
-handlers.
+| file | owns |
+|---|---|
+| `tls_context` | the TLS of a listener: its context, the principals of certificates, new certificates |
+| `key_store` | private keys and certificates from PEM and PKCS12 |
+| `cipher_suites` | cipher suites by Kafka's names and by OpenSSL's |
+| `distinguished_name` | the subject of a certificate as Java writes it |
+| `principal_rules` | `ssl.principal.mapping.rules`: a subject to a principal's name |
+| `access_rules`, `delegation_tokens` | what several handlers of absent features share |
+
+The handlers are in `api/`; a client's principal is `broker/requests/kafka_principal.py`.
 """

@@ -34,6 +34,7 @@ from lockstep.broker.settings.properties import (
     raise_all,
     setting,
 )
+from lockstep.broker.settings.security_settings import ListenerSecurity, SecuritySettings
 from lockstep.broker.settings.topic_default_settings import (
     TopicDefaultSettings,
 )
@@ -42,6 +43,11 @@ from lockstep.broker.settings.transaction_settings import TransactionSettings
 NOT_FLUSHED: Final = "os"
 COMPRESSED_AS_SENT: Final = "producer"
 COMPRESSION_TYPES: Final = ("uncompressed", "gzip", "snappy", "lz4", "zstd", COMPRESSED_AS_SENT)
+
+PLAINTEXT: Final = "PLAINTEXT"
+SSL: Final = "SSL"
+PROTOCOLS: Final = (PLAINTEXT, SSL)
+"""The security protocols of listeners that are served."""
 
 MAX_FRAME_BYTES = 16 * MIB
 """A group commit closes at this size, and a record batch never spans two."""
@@ -54,6 +60,7 @@ class Settings(
     PeerSettings,
     DataLogSettings,
     ConnectionSettings,
+    SecuritySettings,
     ConsumerGroupSettings,
     TransactionSettings,
     CleanerSettings,
@@ -90,8 +97,8 @@ class Settings(
     listener_security_protocol_map: tuple[str, ...] = setting(
         "listener.security.protocol.map",
         Kind.LIST,
-        ("PLAINTEXT:PLAINTEXT",),
-        "Protocol of each listener name; only PLAINTEXT is served.",
+        ("PLAINTEXT:PLAINTEXT", "SSL:SSL"),
+        "Protocol of each listener name, PLAINTEXT or SSL.",
     )
     controller_listener_names: tuple[str, ...] = setting(
         "controller.listener.names",
@@ -322,6 +329,15 @@ class Settings(
         """The listeners to serve. Raises ConfigError."""
         return _require_client_listeners(self)
 
+    def protocol_of(self, listener: Listener) -> str:
+        """The security protocol of a listener."""
+        return _protocols(self).get(listener.name, listener.name)
+
+    def security_of(self, listener: Listener) -> ListenerSecurity:
+        """The security settings of a listener, those changed while running included."""
+        changed = {**self.dynamic_cluster, **self.dynamic_node}
+        return ListenerSecurity(self, listener.name, {**self.listener_texts, **changed})
+
     def advertised_by_name(self) -> dict[str, Listener]:
         """Listener name -> its advertised listener; names without an entry use the listener itself. An empty
         host stands for this machine's own name, as in Kafka."""
@@ -350,10 +366,7 @@ def _require_client_listeners(settings: Settings) -> list[Listener]:
 
 
 def for_clients(settings: Settings) -> list[Listener]:
-    protocols: dict[str, str] = {}
-    for pair in settings.listener_security_protocol_map:
-        name, _, protocol = pair.partition(":")
-        protocols[name.strip().upper()] = protocol.strip().upper()
+    protocols = _protocols(settings)
     found: dict[str, Listener] = {}
     errors: list[ConfigError] = []
     for text in settings.listeners:
@@ -361,13 +374,20 @@ def for_clients(settings: Settings) -> list[Listener]:
         if is_controller_listener(settings, listener):
             continue
         protocol = protocols.get(listener.name, listener.name)
-        if protocol != "PLAINTEXT":
-            errors.append(ConfigError("listeners", text, f"{protocol} is not served, only PLAINTEXT"))
+        if protocol not in PROTOCOLS:
+            problem = f"{protocol} is not served, only {' and '.join(PROTOCOLS)}"
+            errors.append(ConfigError("listeners", text, problem))
         elif listener.name in found:
             errors.append(ConfigError("listeners", text, f"two listeners are named {listener.name}"))
         found[listener.name] = listener
     raise_all(errors)
     return list(found.values())
+
+
+def _protocols(settings: Settings) -> dict[str, str]:
+    """Listener name -> its protocol, as far as the map has it."""
+    pairs = [pair.partition(":") for pair in settings.listener_security_protocol_map]
+    return {name.strip().upper(): protocol.strip().upper() for name, _, protocol in pairs}
 
 
 def is_controller_listener(settings: Settings, listener: Listener) -> bool:

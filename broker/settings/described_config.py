@@ -14,6 +14,7 @@ from lockstep.broker.settings.dynamic_config import CHANGEABLE, declaration
 from lockstep.broker.settings.group_config import GROUP_PROPERTIES
 from lockstep.broker.settings.log_levels import levels
 from lockstep.broker.settings.properties import Kind, Property
+from lockstep.broker.settings.security_settings import declared_for_listener
 from lockstep.broker.settings.topic_config import (
     BROKER_SYNONYMS,
     FIXED_AT_CREATION,
@@ -101,7 +102,7 @@ def describe_topic(config: TopicConfig, settings: Settings) -> list[Described]:
 def describe_broker(settings: Settings) -> list[Described]:
     """Every setting of this broker, and what is stored for it without effect, by name."""
     found = [
-        Described(
+        _describe(
             declared,
             declared.show(getattr(settings, attribute)),
             broker_synonyms(name, settings),
@@ -109,6 +110,10 @@ def describe_broker(settings: Settings) -> list[Described]:
         )
         for name, (attribute, declared) in PROPERTIES.items()
     ]
+    for name, text in settings.listener_texts.items():
+        of_listener = declared_for_listener(name)
+        if of_listener is not None and name not in settings.dynamic_node:
+            found.append(_describe(of_listener, text, [(name, text, ConfigSource.STATIC_BROKER)]))
     stored = {**settings.dynamic_cluster, **settings.dynamic_node}
     found += [
         _describe_stored(name, stored[name], broker_synonyms(name, settings))
@@ -137,10 +142,17 @@ def _describe_stored(name: str, text: str, synonyms: list[Synonym]) -> Described
     """A setting that was changed while running; the value of a possible secret is left out, as in Kafka."""
     declared = declaration(name)
     assert declared is not None, name
+    return _describe(declared, text, synonyms)
+
+
+def _describe(
+    declared: Property, text: str | None, synonyms: list[Synonym], *, read_only: bool = False
+) -> Described:
+    """A setting of a broker, without the value of a password and its synonyms."""
     if declared.kind is not Kind.PASSWORD:
-        return Described(declared, text, synonyms)
-    hidden_synonyms: list[Synonym] = [(each, None, source) for each, _, source in synonyms]
-    return Described(declared, None, hidden_synonyms, is_sensitive=True)
+        return Described(declared, text, synonyms, read_only=read_only)
+    hidden: list[Synonym] = [(each, None, source) for each, _, source in synonyms]
+    return Described(declared, None, hidden, read_only=read_only, is_sensitive=True)
 
 
 def describe_group(texts: Mapping[str, str]) -> list[Described]:

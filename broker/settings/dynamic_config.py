@@ -21,6 +21,7 @@ from lockstep.broker.settings.config import PROPERTIES, Settings
 from lockstep.broker.settings.foreign_names import OWN_PREFIX
 from lockstep.broker.settings.kafka_names import UNUSED_KAFKA_NAMES
 from lockstep.broker.settings.properties import ConfigError, Kind, Property
+from lockstep.broker.settings.security_settings import declared_for_listener, split_listener_name
 from lockstep.broker.settings.settings_checks import check
 from lockstep.broker.settings.settings_reader import HAVE_EFFECT
 from lockstep.broker.settings.stored_settings import PER_BROKER, PER_LISTENER, STORED
@@ -87,6 +88,12 @@ MAX_FOREIGN_CHARACTERS: Final = 4_096
 """LIMIT. Characters of such a name and its value together."""
 
 
+def is_reloadable(name: str) -> bool:
+    """True for a listener's keys and certificates, which are read again at each change of such a setting."""
+    split = split_listener_name(name)
+    return split is not None and split[1] in PER_LISTENER
+
+
 class InvalidBrokerConfig(ValueError):
     """A change that is not possible; the text names it."""
 
@@ -102,6 +109,8 @@ def declaration(name: str) -> Property | None:
         return STORED[name]
     if name in _FIXED:
         return None
+    if (of_listener := declared_for_listener(name)) is not None:
+        return of_listener if is_reloadable(name) else None
     return Property(name, Kind.PASSWORD, None, "Neither a setting of Lockstep nor of Kafka.")
 
 
@@ -179,7 +188,8 @@ def reject_fixed(names: Iterable[str], *, for_all: bool = False) -> None:
             "These security configs can be dynamically updated only per-listener using the listener prefix: "
             f"[{', '.join(only_per_listener)}]"
         )
-    if for_all and (per_broker := sorted(given & PER_BROKER.keys())):
+    per_broker = sorted(name for name in given if name in PER_BROKER or is_reloadable(name))
+    if for_all and per_broker:
         raise InvalidBrokerConfig(
             f"Cannot update these configs at default cluster level, broker id must be specified: "
             f"[{', '.join(per_broker)}]"
@@ -202,7 +212,7 @@ def without_effect(texts: Mapping[str, str], former: Mapping[str, str]) -> list[
     unused = [
         name
         for name, text in sorted(new.items())
-        if name not in PROPERTIES
+        if (name not in PROPERTIES and not is_reloadable(name))
         or (name in BROKERS_WITHOUT_EFFECT and PROPERTIES[name][1].parse(text) != PROPERTIES[name][1].default)
     ]
     return [f"kept, and without effect here: {', '.join(map(printable, unused))}"] if unused else []
@@ -215,7 +225,11 @@ def value_for_log(name: str, text: str) -> str:
 
 
 def _foreign(names: Iterable[str]) -> list[str]:
-    return [name for name in names if name not in STORED and name not in _FIXED]
+    return [
+        name
+        for name in names
+        if name not in STORED and name not in _FIXED and declared_for_listener(name) is None
+    ]
 
 
 def _checked_foreign(names: Iterable[str]) -> list[str]:

@@ -15,9 +15,10 @@ from pathlib import Path
 import javaproperties
 
 from lockstep.broker.settings.addresses import Listener
-from lockstep.broker.settings.config import PROPERTIES, Settings, for_clients
+from lockstep.broker.settings.config import PLAINTEXT, PROPERTIES, Settings, for_clients
 from lockstep.broker.settings.config_providers import UnresolvedReferences, resolve_references
-from lockstep.broker.settings.properties import ConfigError, ConfigErrors
+from lockstep.broker.settings.properties import ConfigError, ConfigErrors, raise_all
+from lockstep.broker.settings.security_settings import split_listener_name
 from lockstep.broker.settings.settings_reader import from_texts, resolve_aliases
 
 
@@ -45,11 +46,13 @@ def load(
         written |= from_set
         unresolved: Sequence[ConfigError] = ()
         try:
-            texts = resolve_references(written, PROPERTIES.__contains__, os.environ)
+            texts = resolve_references(written, _has_effect, os.environ)
         except UnresolvedReferences as references:
             texts, unresolved = references.found, references.errors
         overridden_listeners = (
-            _overridden_listeners(texts) if "listeners" in from_flags and not unresolved else None
+            _overridden_listeners(texts, from_flags["listeners"])
+            if "listeners" in from_flags and not unresolved
+            else None
         )
         replaced_listeners = written.get("listeners")
         written |= from_flags
@@ -92,19 +95,35 @@ def _parse_assignments(assignments: Iterable[str]) -> dict[str, str]:
     return settings
 
 
-def _overridden_listeners(texts: Mapping[str, str]) -> list[Listener] | None:
-    """The listeners that `--listen` overrides; None if none are set.
+def _has_effect(name: str) -> bool:
+    return name in PROPERTIES or split_listener_name(name) is not None
 
-    Raises ConfigError as without `--listen`: that names an address, and does not allow plaintext for a
-    listener that was to be encrypted.
+
+def _overridden_listeners(texts: Mapping[str, str], address: str) -> list[Listener] | None:
+    """The listeners that `--listen address` overrides; None if none are set.
+
+    Raises ConfigError as without `--listen`, and where that names no protocol beside its address: it does
+    not allow plaintext for a listener that was to be encrypted.
     """
     names = ("listeners", "listener.security.protocol.map", "controller.listener.names")
     if "listeners" not in texts:
         return None
     properties = [(name, *PROPERTIES[name]) for name in names if name in texts]
     values = {attribute: declared.parse(texts[name]) for name, attribute, declared in properties}
+    settings = Settings(**values)
     try:
-        return for_clients(Settings(**values))
+        listeners = for_clients(settings)
+        if "://" not in address:
+            raise_all(
+                [
+                    ConfigError(
+                        "listeners", str(each), f"{protocol} would be plaintext at --listen {address}"
+                    )
+                    for each in listeners
+                    if (protocol := settings.protocol_of(each)) != PLAINTEXT
+                ]
+            )
+        return listeners
     except ConfigError as error:
         each = list(error.errors) if isinstance(error, ConfigErrors) else [error]
         advice = "--listen does not change that; to allow plaintext, set listeners=PLAINTEXT://HOST:PORT"

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from lockstep.broker.membership.placement import MAX_DATA_VOTERS
 from lockstep.broker.settings.addresses import parse_listener
-from lockstep.broker.settings.config import PROPERTIES, Settings, is_controller_listener
+from lockstep.broker.settings.config import PLAINTEXT, PROPERTIES, Settings, is_controller_listener
 from lockstep.broker.settings.foreign_names import (
     FORMER_NAMES,
     PROVIDERS,
@@ -23,6 +23,11 @@ from lockstep.broker.settings.foreign_names import (
 )
 from lockstep.broker.settings.kafka_names import UNUSED_KAFKA_NAMES
 from lockstep.broker.settings.properties import ConfigError, Property, raise_all
+from lockstep.broker.settings.security_settings import (
+    SECURITY_PROPERTIES,
+    declared_for_listener,
+    split_listener_name,
+)
 from lockstep.broker.settings.settings_checks import REPLICATION_FACTORS, check
 from lockstep.broker.settings.topic_default_settings import (
     BROKERS_WITHOUT_EFFECT,
@@ -59,6 +64,7 @@ def from_texts(
         unresolved: errors in settings that are therefore not among `texts`, raised together with the others.
     """
     values: dict[str, Any] = {}
+    listener_texts: dict[str, str] = {}
     explicit: dict[str, str] = {}
     warnings: list[str] = []
     errors = list(unresolved)
@@ -66,7 +72,10 @@ def from_texts(
     for name, text in resolve_aliases(texts, warnings).items():
         current_name = PROPERTIES.get(name)
         try:
-            if current_name is None:
+            if (of_listener := declared_for_listener(name)) is not None:
+                of_listener.parse(text)
+                listener_texts[name] = text
+            elif current_name is None:
                 _check_unknown(name, text, name in foreign)
                 unused += [] if name.startswith(PROVIDERS) else [name]
             elif _is_without_effect(current_name[1], text):
@@ -89,8 +98,9 @@ def from_texts(
     for name in REPLICATION_FACTORS:
         if values.get(PROPERTIES[name][0], 0) > MAX_DATA_VOTERS:
             warnings.append(f"{name}={explicit[name]}: partitions have {MAX_DATA_VOTERS} replicas at most")
-    settings = Settings(**values, explicit=explicit)
+    settings = Settings(**values, listener_texts=listener_texts, explicit=explicit)
     check(settings)
+    warnings += _unused_security(settings)
     controller_listeners = [
         text for text in settings.listeners if is_controller_listener(settings, parse_listener(text))
     ]
@@ -101,6 +111,19 @@ def from_texts(
             "no controller listener here, nodes connect to each other by lockstep.peers"
         )
     return replace(settings, warnings=tuple(warnings))
+
+
+def _unused_security(settings: Settings) -> list[str]:
+    """The warnings of a start for settings of encryption that no listener uses."""
+    encrypted = {
+        each.name.lower() for each in settings.client_listeners() if settings.protocol_of(each) != PLAINTEXT
+    }
+    unused = [name for name in SECURITY_PROPERTIES if name in settings.explicit and not encrypted]
+    for name in settings.listener_texts:
+        split = split_listener_name(name)
+        if split is not None and split[0] not in encrypted:
+            unused.append(name)
+    return [f"without effect: {', '.join(unused)} (no such listener is encrypted)"] if unused else []
 
 
 def _check_unknown(name: str, text: str, may_be_foreign: bool) -> None:

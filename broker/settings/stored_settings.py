@@ -70,8 +70,7 @@ _PER_BROKER: Final[tuple[tuple[Kind, int | None, str], ...]] = (
     (
         Kind.LIST,
         None,
-        "cordoned.log.dirs sasl.enabled.mechanisms sasl.kerberos.principal.to.local.rules ssl.cipher.suites "
-        "ssl.enabled.protocols",
+        "cordoned.log.dirs sasl.enabled.mechanisms sasl.kerberos.principal.to.local.rules",
     ),
     (Kind.LONG, None, "sasl.kerberos.min.time.before.relogin"),
     (Kind.PASSWORD, None, "sasl.jaas.config"),
@@ -80,17 +79,16 @@ _PER_BROKER: Final[tuple[tuple[Kind, int | None, str], ...]] = (
         Kind.STRING,
         None,
         "sasl.kerberos.kinit.cmd sasl.kerberos.service.name sasl.mechanism.inter.broker.protocol "
-        "ssl.client.auth ssl.endpoint.identification.algorithm ssl.keymanager.algorithm ssl.protocol "
+        "ssl.endpoint.identification.algorithm ssl.keymanager.algorithm ssl.protocol "
         "ssl.provider ssl.secure.random.implementation ssl.trustmanager.algorithm",
     ),
 )
-_CHOICES: Final = {"ssl.client.auth": ("required", "requested", "none")}
 
 
 def _stored_property(table: tuple[tuple[Kind, int | None, str], ...]) -> Iterator[Property]:
     for kind, minimum, names in table:
         for name in names.split():
-            yield Property(name, kind, None, _DOC, minimum, choices=_CHOICES.get(name, ()))
+            yield Property(name, kind, None, _DOC, minimum)
 
 
 PER_BROKER: Final = {each.name: each for each in _stored_property(_PER_BROKER)}

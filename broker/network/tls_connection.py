@@ -1,0 +1,331 @@
+"""The TLS of one client's connection, between its socket and `Connection`, to which it is the transport.
+
+Owns: the handshake, decryption into the connection's own buffer, encryption of its output, and the line in
+the log that says why a handshake failed. Invariants: a connection counts in the limits of all connections
+from its first byte on; it has a time for its handshake; `Connection` gets bytes only after the handshake and
+after its principal is known; at most one read of encrypted bytes and two write buffers of output are kept
+for it, whatever the client sends or does not read. Does not: know keys or certificates
+(`broker/security/tls_context.py`), or what is sent.
+
+The library is `ssl` with memory buffers, as asyncio and uvloop use it; theirs neither report a failed
+handshake nor count a connection before it (decision 62).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections import deque
+from typing import Any, Final, Protocol
+
+from lockstep.broker.network.connection import Connection
+from lockstep.broker.network.connection_registry import Connections
+from lockstep.broker.network.handshake_errors import describe_handshake_error, is_tls, reason_of
+from lockstep.broker.requests.kafka_principal import KafkaPrincipal
+from lockstep.protocol.primitives import Buffer
+
+HANDSHAKE_SECONDS: Final = 10.0
+"""LIMIT. The time for a handshake; clients' own limits are some 10 to 30 s."""
+READ_BYTES: Final = 128 * 1024
+"""LIMIT. Encrypted bytes that are received at once."""
+PIECE_BYTES: Final = 64 * 1024
+"""Output that is encrypted at once: more would wait encrypted while the client does not read."""
+
+received: Final = memoryview(bytearray(READ_BYTES))
+"""The encrypted bytes of one read, of whichever connection: they are taken over at once."""
+
+
+class Tls(Protocol):
+    """The TLS of a listener, as `broker/security/tls_context.py` has it."""
+
+    @property
+    def name(self) -> str:
+        """The listener's name."""
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """The context of connections that begin now."""
+
+    def principal_of(self, certificate: bytes | None) -> KafkaPrincipal:
+        """The principal of a client, from its certificate in DER. Raises an exception that says why there is
+        none."""
+
+
+class TlsConnection(asyncio.BufferedProtocol):
+    """One client's TLS. Args: connection: gets what the client sends, decrypted."""
+
+    __slots__ = (
+        "_closing",
+        "_connection",
+        "_decrypting",
+        "_encrypted",
+        "_is_open",
+        "_max_unsent",
+        "_object",
+        "_output",
+        "_output_bytes",
+        "_paused_client",
+        "_reading",
+        "_received_bytes",
+        "_shared",
+        "_timeout",
+        "_tls",
+        "_transport",
+        "_waiting",
+        "_writable",
+    )
+
+    def __init__(self, shared: Connections, tls: Tls, connection: Connection) -> None:
+        self._shared, self._tls, self._connection = shared, tls, connection
+        self._waiting, self._encrypted = ssl.MemoryBIO(), ssl.MemoryBIO()
+        """The client's bytes that are not decrypted yet, and encrypted bytes for the client."""
+        self._object = tls.context.wrap_bio(self._waiting, self._encrypted, server_side=True)
+        self._output: deque[memoryview] = deque()
+        """Output that is not encrypted yet."""
+        self._output_bytes = 0
+        self._max_unsent = 0
+        self._is_open = False
+        """True after the handshake."""
+        self._reading = True
+        self._decrypting = False
+        self._writable = True
+        self._paused_client = False
+        """True while the connection was told to write no more."""
+        self._closing = False
+        self._received_bytes = 0
+        self._timeout: asyncio.TimerHandle | None = None
+        self._transport: Any = None
+
+    # --- the socket's side --------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+        self._timeout = self._shared.loop.call_later(HANDSHAKE_SECONDS, self._on_timeout)
+        self._connection.connection_made(self)  # type: ignore[arg-type]
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return received
+
+    def buffer_updated(self, nbytes: int) -> None:
+        if self._closing:
+            return
+        self._waiting.write(received[:nbytes])
+        if self._is_open:
+            self._decrypt()
+            return
+        first = self._received_bytes == 0
+        self._received_bytes += nbytes
+        if first and not is_tls(bytes(received[:5])):
+            self._fail("a client without TLS: it needs security.protocol=SSL here, or another port")
+        else:
+            self._shake_hands()
+
+    def eof_received(self) -> bool:
+        if not self._is_open and self._received_bytes and not self._closing:
+            self._fail("the client ended the TLS handshake without a reason; it may not trust the broker")
+        return False
+
+    def pause_writing(self) -> None:
+        self._writable = False
+        self._tell_client()
+
+    def resume_writing(self) -> None:
+        self._writable = True
+        self._encrypt()
+        self._tell_client()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._end_timeout()
+        if not self._is_open and self._received_bytes and not self._closing:
+            self._log("the client broke off the TLS handshake")
+        self._closing = True
+        self._output.clear()
+        self._output_bytes = 0
+        self._connection.connection_lost(exc)
+
+    # --- the handshake ------------------------------------------------------------------------------------
+
+    def _shake_hands(self) -> None:
+        try:
+            self._object.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+            return
+        except ssl.SSLError as error:
+            self._flush()  # the alert, from which the client knows the reason
+            self._fail(describe_handshake_error(error))
+            return
+        self._end_timeout()
+        self._flush()
+        try:
+            self._connection.context.principal = self._tls.principal_of(self._object.getpeercert(True))
+        except Exception as error:
+            self._fail(str(error))
+            return
+        self._is_open = True
+        self._decrypt()
+
+    def _on_timeout(self) -> None:
+        self._timeout = None
+        if self._received_bytes:
+            self._log(f"no TLS handshake within {HANDSHAKE_SECONDS:.0f} s")
+        self.abort()
+
+    def _end_timeout(self) -> None:
+        if self._timeout is not None:
+            self._timeout.cancel()
+            self._timeout = None
+
+    def _fail(self, text: str) -> None:
+        self._log(text)
+        self._closing = True
+        self._end_timeout()
+        self._connection.close()
+        self._transport.close()
+
+    def _log(self, text: str) -> None:
+        line = f"listener {self._tls.name}: {text}"
+        self._shared.log_client_error(self._connection.context.peer, line, key=line)
+        self._shared.failed_authentications += 1
+
+    # --- decryption ---------------------------------------------------------------------------------------
+
+    def _decrypt(self) -> None:
+        """Give the connection what is decrypted, as long as it reads."""
+        if self._decrypting:
+            return
+        self._decrypting = True
+        connection, waiting = self._connection, self._waiting
+        read, pending = self._object.read, self._object.pending
+        try:
+            while self._reading and not self._closing:
+                buffer = connection.get_buffer(-1)
+                size, count = len(buffer), 0
+                is_empty = is_end = False
+                try:
+                    while count < size:
+                        part = read(size - count, buffer[count:])
+                        if not part:
+                            is_end = True
+                            break
+                        count += part  # type: ignore[operator]
+                        if not waiting.pending and not pending():  # an exception would cost more
+                            is_empty = True
+                            break
+                except ssl.SSLWantReadError:
+                    is_empty = True
+                except ssl.SSLError as error:
+                    self._log(f"a TLS record cannot be read: {reason_of(error)}")
+                    self.abort()
+                    return
+                if count:
+                    connection.buffer_updated(count)
+                if is_end:
+                    self.close()
+                if is_empty or is_end:
+                    break
+        finally:
+            self._decrypting = False
+        self._flush()  # the response to a key update
+
+    def _read_on(self) -> None:
+        """Continue with bytes that were received before a pause, then read again."""
+        if self._reading and not self._closing:
+            self._decrypt()
+        if self._reading and not self._closing:
+            self._transport.resume_reading()
+
+    # --- encryption ---------------------------------------------------------------------------------------
+
+    def _encrypt(self) -> None:
+        """Encrypt output as far as the socket takes it."""
+        output, send = self._output, self._object.write
+        while output and self._writable:
+            piece = output[0]
+            sent = send(piece[:PIECE_BYTES])
+            self._output_bytes -= sent
+            if sent == len(piece):
+                output.popleft()
+            else:
+                output[0] = piece[sent:]
+            self._flush()
+        if not output and self._closing:
+            self._end()
+
+    def _flush(self) -> None:
+        if self._encrypted.pending:
+            self._transport.write(self._encrypted.read())
+
+    def _tell_client(self) -> None:
+        """Tell the connection whether it may write."""
+        unsent = self.get_write_buffer_size()
+        if not self._paused_client and unsent > self._max_unsent:
+            self._paused_client = True
+            self._connection.pause_writing()
+        elif self._paused_client and unsent <= self._max_unsent // 4:
+            self._paused_client = False
+            self._connection.resume_writing()
+
+    def _end(self) -> None:
+        """All output is encrypted: close the socket after it."""
+        if self._is_open:
+            with contextlib.suppress(ssl.SSLError):  # the client's side is open yet: nobody waits for it
+                self._object.unwrap()
+            self._flush()
+        self._transport.close()
+
+    # --- the transport of `Connection` --------------------------------------------------------------------
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """Return what the socket reports under this name."""
+        return self._transport.get_extra_info(name, default)
+
+    def set_write_buffer_limits(self, high: int) -> None:
+        """Set the unsent bytes from which the connection writes no more."""
+        self._max_unsent = high
+        self._transport.set_write_buffer_limits(high=high)
+
+    def get_write_buffer_size(self) -> int:
+        """Return the unsent bytes, encrypted or not."""
+        size: int = self._transport.get_write_buffer_size()
+        return size + self._output_bytes
+
+    def write(self, data: Buffer) -> None:
+        """Send output."""
+        self.writelines([data])
+
+    def writelines(self, pieces: list[Buffer]) -> None:
+        """Send output in pieces."""
+        if self._closing:
+            return
+        for each in pieces:
+            self._output.append(memoryview(each))
+            self._output_bytes += len(each)
+        self._encrypt()
+        self._tell_client()
+
+    def pause_reading(self) -> None:
+        """Give the connection nothing more."""
+        self._reading = False
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Give the connection what comes, from the next iteration on."""
+        self._reading = True
+        self._shared.loop.call_soon(self._read_on)
+
+    def close(self) -> None:
+        """Close the connection after its output."""
+        if self._closing:
+            return
+        self._closing = True
+        self._end_timeout()
+        if not self._output:
+            self._end()
+
+    def abort(self) -> None:
+        """Close the connection now."""
+        self._closing = True
+        self._end_timeout()
+        self._transport.abort()

@@ -1,0 +1,182 @@
+"""The settings of encryption and of who a client is, each with its reason: a part of `config.Settings`.
+
+Kafka's names and defaults (SslConfigs, BrokerSecurityConfigs). With the prefix `listener.name.NAME.`, the
+name in lower case, a setting is of that listener alone and goes before the one without. Does not: read keys
+or certificates (`broker/security/`), or know which listeners there are (`config.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from lockstep.broker.settings.properties import ConfigError, Kind, Property, properties_of, setting
+
+LISTENER_PREFIX: Final = "listener.name."
+CLIENT_AUTH_NONE: Final = "none"
+CLIENT_AUTH_REQUESTED: Final = "requested"
+CLIENT_AUTH_REQUIRED: Final = "required"
+STORE_TYPES: Final = ("JKS", "PKCS12", "PEM")
+TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
+
+
+@dataclass(frozen=True)
+class SecuritySettings:
+    """Encryption and authentication of clients' connections."""
+
+    ssl_keystore_type: str = setting(
+        "ssl.keystore.type",
+        Kind.STRING,
+        "JKS",
+        "Form of the key store. A PKCS12 file is read by any of PKCS12 and JKS, as in Kafka; a file in the "
+        "form JKS is rejected.",
+        choices=STORE_TYPES,
+    )
+    ssl_keystore_location: str | None = setting(
+        "ssl.keystore.location",
+        Kind.STRING,
+        None,
+        "File with the private key and the certificates of the broker. It is read again when it changes.",
+    )
+    ssl_keystore_password: str | None = setting(
+        "ssl.keystore.password", Kind.PASSWORD, None, "Password of a PKCS12 key store."
+    )
+    ssl_key_password: str | None = setting(
+        "ssl.key.password", Kind.PASSWORD, None, "Password of an encrypted private key in PEM form."
+    )
+    ssl_keystore_key: str | None = setting(
+        "ssl.keystore.key", Kind.PASSWORD, None, "The private key itself, in PEM form, instead of a file."
+    )
+    ssl_keystore_certificate_chain: str | None = setting(
+        "ssl.keystore.certificate.chain",
+        Kind.PASSWORD,
+        None,
+        "The certificates of `ssl.keystore.key`, in PEM form, the broker's own first.",
+    )
+    ssl_truststore_type: str = setting(
+        "ssl.truststore.type", Kind.STRING, "JKS", "Form of the trust store.", choices=STORE_TYPES
+    )
+    ssl_truststore_location: str | None = setting(
+        "ssl.truststore.location",
+        Kind.STRING,
+        None,
+        "File with the certificates of those whom the broker trusts to certify clients. It is read again "
+        "when it changes.",
+    )
+    ssl_truststore_password: str | None = setting(
+        "ssl.truststore.password", Kind.PASSWORD, None, "Password of a PKCS12 trust store."
+    )
+    ssl_truststore_certificates: str | None = setting(
+        "ssl.truststore.certificates",
+        Kind.PASSWORD,
+        None,
+        "The trusted certificates themselves, in PEM form, instead of a file.",
+    )
+    ssl_client_auth: str = setting(
+        "ssl.client.auth",
+        Kind.STRING,
+        CLIENT_AUTH_NONE,
+        "required: a client must have a certificate; requested: one that it has must be valid; none: the "
+        "broker does not ask for one.",
+        choices=(CLIENT_AUTH_REQUIRED, CLIENT_AUTH_REQUESTED, CLIENT_AUTH_NONE),
+    )
+    ssl_principal_mapping_rules: str = setting(
+        "ssl.principal.mapping.rules",
+        Kind.STRING,
+        "DEFAULT",
+        "Rules, of which the first that matches makes a client's name from the subject of its certificate: "
+        "RULE:pattern/replacement/ with L or U behind it for lower or upper case, or DEFAULT.",
+    )
+    ssl_enabled_protocols: tuple[str, ...] = setting(
+        "ssl.enabled.protocols", Kind.LIST, TLS_VERSIONS, "Versions of TLS.", choices=TLS_VERSIONS
+    )
+    ssl_allow_dn_changes: bool = setting(
+        "ssl.allow.dn.changes",
+        Kind.BOOLEAN,
+        False,
+        "A new certificate may have another subject than the one it replaces while the broker runs.",
+    )
+    ssl_allow_san_changes: bool = setting(
+        "ssl.allow.san.changes",
+        Kind.BOOLEAN,
+        False,
+        "A new certificate may lack a name that the one has which it replaces while the broker runs.",
+    )
+    ssl_cipher_suites: tuple[str, ...] = setting(
+        "ssl.cipher.suites",
+        Kind.LIST,
+        (),
+        "Cipher suites by their registered names; none: those that OpenSSL takes for secure. Suites of TLS "
+        "1.3 can only be allowed or not all together.",
+    )
+
+    listener_texts: Mapping[str, str] = field(default_factory=dict, compare=False)
+    """The settings of single listeners as text, by their full names."""
+
+
+SECURITY_PROPERTIES: Final = properties_of(SecuritySettings)
+"""Property name -> (attribute, declaration)."""
+
+
+def listener_prefix(listener_name: str) -> str:
+    """The prefix of a listener's own settings."""
+    return f"{LISTENER_PREFIX}{listener_name.lower()}."
+
+
+def split_listener_name(name: str) -> tuple[str, str] | None:
+    """The listener and the setting that `listener.name.LISTENER.SETTING` names; None for another name or one
+    that no listener has for itself."""
+    if not name.startswith(LISTENER_PREFIX):
+        return None
+    rest = name.removeprefix(LISTENER_PREFIX)
+    for setting_name in SECURITY_PROPERTIES:
+        if rest.endswith(f".{setting_name}"):
+            return rest.removesuffix(f".{setting_name}"), setting_name
+    return None
+
+
+def declared_for_listener(name: str) -> Property | None:
+    """The declaration of a listener's own setting, under its full name; None for any other name."""
+    split = split_listener_name(name)
+    if split is None:
+        return None
+    declared = SECURITY_PROPERTIES[split[1]][1]
+    return Property(
+        name,
+        declared.kind,
+        declared.default,
+        declared.doc,
+        declared.minimum,
+        declared.maximum,
+        declared.choices,
+    )
+
+
+class ListenerSecurity:
+    """The security settings of one listener, each with the name that it was set by."""
+
+    def __init__(self, settings: SecuritySettings, listener_name: str, texts: Mapping[str, str]) -> None:
+        self.listener_name = listener_name
+        self._prefix = listener_prefix(listener_name)
+        self._settings, self._texts = settings, texts
+
+    def get(self, name: str) -> Any:
+        """The value of a setting, by Kafka's name. Raises ConfigError."""
+        attribute, declared = SECURITY_PROPERTIES[name]
+        text = self._texts.get(self._prefix + name)
+        if text is None:
+            return getattr(self._settings, attribute)
+        try:
+            return declared.parse(text)
+        except ConfigError as error:
+            raise ConfigError(self.name_of(name), error.value, error.problem) from None
+
+    def name_of(self, name: str) -> str:
+        """The name under which a person has set, or would set, a setting of this listener."""
+        return self._prefix + name if self._prefix + name in self._texts else name
+
+    def error(self, name: str, problem: str) -> ConfigError:
+        """The error of a setting of this listener; a secret is not shown."""
+        value = "[hidden]" if SECURITY_PROPERTIES[name][1].kind is Kind.PASSWORD else self.get(name)
+        return ConfigError(self.name_of(name), "" if value is None else str(value), problem)

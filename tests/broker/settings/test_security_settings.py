@@ -1,0 +1,126 @@
+"""Settings of single listeners, what is described of secrets, and settings that no listener uses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lockstep.broker.settings.config import PROPERTIES
+from lockstep.broker.settings.described_config import describe_broker
+from lockstep.broker.settings.dynamic_config import (
+    InvalidBrokerConfig,
+    apply_changes,
+    canonical_text,
+    declaration,
+    is_reloadable,
+    reject_fixed,
+    without_effect,
+)
+from lockstep.broker.settings.loader import load
+from lockstep.broker.settings.properties import ConfigError, Kind
+from lockstep.broker.settings.security_settings import (
+    SECURITY_PROPERTIES,
+    declared_for_listener,
+    split_listener_name,
+)
+from lockstep.broker.settings.settings_reader import from_texts
+from tests.support.cases import each_case
+
+LISTENERS = {
+    "listeners": "SSL://:1,INSIDE://:2,PLAINTEXT://:3",
+    "listener.security.protocol.map": "SSL:SSL,INSIDE:SSL,PLAINTEXT:PLAINTEXT",
+}
+LOCATION = "ssl.keystore.location"
+OF_INSIDE = f"listener.name.inside.{LOCATION}"
+
+
+@each_case(
+    ("name", "split"),
+    [
+        (OF_INSIDE, ("inside", LOCATION)),
+        ("listener.name.a.b.ssl.client.auth", ("a.b", "ssl.client.auth")),
+        ("listener.name.inside.num.io.threads", None),
+        (LOCATION, None),
+    ],
+)
+def test_names_of_a_listeners_own_settings(name: str, split: tuple[str, str] | None) -> None:
+    assert split_listener_name(name) == split
+    declared = declared_for_listener(name)
+    assert (declared is None) == (split is None) and (declared is None or declared.name == name)
+
+
+def test_a_listeners_own_setting_goes_before_the_one_for_all() -> None:
+    settings = from_texts({**LISTENERS, LOCATION: "/all", OF_INSIDE: "/inside"})
+    one, inside, _ = (settings.security_of(each) for each in settings.client_listeners())
+    assert (one.get(LOCATION), one.name_of(LOCATION)) == ("/all", LOCATION)
+    assert (inside.get(LOCATION), inside.name_of(LOCATION)) == ("/inside", OF_INSIDE)
+    assert inside.get("ssl.client.auth") == "none"
+    changed = apply_changes(settings, {}, {OF_INSIDE: "/changed"})
+    assert changed.security_of(settings.client_listeners()[1]).get(LOCATION) == "/changed"
+
+
+def test_a_value_that_a_listeners_own_setting_may_not_have() -> None:
+    name = "listener.name.ssl.ssl.client.auth"
+    with pytest.raises(ConfigError, match=rf"^{name}=perhaps: must be one of required, requested, none$"):
+        from_texts({**LISTENERS, name: "perhaps"})
+    settings = apply_changes(from_texts(LISTENERS), {}, {})
+    security = settings.security_of(settings.client_listeners()[0])
+    object.__setattr__(settings, "listener_texts", {name: "perhaps"})
+    with pytest.raises(ConfigError, match=f"^{name}=perhaps"):
+        settings.security_of(settings.client_listeners()[0]).get("ssl.client.auth")
+    assert str(security.error("ssl.key.password", "bad")) == "ssl.key.password=[hidden]: bad"
+
+
+def test_settings_that_no_listener_uses_are_warned_of() -> None:
+    texts = {"ssl.client.auth": "none", OF_INSIDE: "/x"}
+    assert from_texts(texts).warnings == (
+        f"without effect: ssl.client.auth, {OF_INSIDE} (no such listener is encrypted)",
+    )
+    plain = {**LISTENERS, "listener.name.plaintext.ssl.client.auth": "none", OF_INSIDE: "/x"}
+    assert from_texts(plain).warnings == (
+        "without effect: listener.name.plaintext.ssl.client.auth (no such listener is encrypted)",
+    )
+    assert from_texts({**LISTENERS, **texts}).warnings == ()
+
+
+@each_case("protocol", ["SASL_SSL", "SASL_PLAINTEXT", "KERBEROS"])
+def test_a_protocol_that_is_not_served(protocol: str) -> None:
+    with pytest.raises(ConfigError, match=f"{protocol} is not served, only PLAINTEXT and SSL"):
+        from_texts({"listeners": "A://:1", "listener.security.protocol.map": f"A:{protocol}"})
+
+
+def test_an_address_alone_does_not_take_the_encryption_away(tmp_path: Path) -> None:
+    lines = ["listeners=SSL://:9093"]
+    with pytest.raises(ConfigError, match="SSL://:9093: SSL would be plaintext at --listen localhost:1"):
+        load(None, lines, {"listeners": "localhost:1"})
+    encrypted = load(None, lines, {"listeners": "SSL://localhost:1"})
+    assert encrypted.protocol_of(encrypted.client_listeners()[0]) == "SSL"
+
+
+def test_no_secret_is_described() -> None:
+    secrets = {name: "hush" for name, (_, each) in SECURITY_PROPERTIES.items() if each.kind is Kind.PASSWORD}
+    own = {f"listener.name.inside.{name}": text for name, text in secrets.items()}
+    settings = apply_changes(
+        from_texts({**LISTENERS, **secrets, **own, OF_INSIDE: "/x"}),
+        {},
+        {"listener.name.ssl.ssl.key.password": "hush"},
+    )
+    described = {each.declared.name: each for each in describe_broker(settings)}
+    for name in (*secrets, *own, "listener.name.ssl.ssl.key.password"):
+        found = described[name]
+        assert found.is_sensitive and found.value is None and all(each[1] is None for each in found.synonyms)
+    assert described[OF_INSIDE].value == "/x" and not described[OF_INSIDE].is_sensitive
+    assert PROPERTIES.keys() <= described.keys()
+
+
+def test_keys_and_certificates_of_a_listener_are_changed_while_running() -> None:
+    reject_fixed([OF_INSIDE])
+    assert is_reloadable(OF_INSIDE) and canonical_text(OF_INSIDE, " /x ") == "/x"
+    assert without_effect({OF_INSIDE: "/x"}, {}) == []
+    with pytest.raises(InvalidBrokerConfig, match="broker id must be specified"):
+        reject_fixed([OF_INSIDE], for_all=True)
+    fixed = "listener.name.inside.ssl.client.auth"
+    assert declaration(fixed) is None and not is_reloadable(fixed)
+    with pytest.raises(InvalidBrokerConfig, match="Cannot update these configs dynamically"):
+        reject_fixed([fixed])
