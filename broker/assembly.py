@@ -14,7 +14,7 @@ from lockstep.broker.controller.alter_configs_shared import ConfigAlteration
 from lockstep.broker.controller.cluster_status import GroupReports
 from lockstep.broker.controller.config_changes import ConfigChanges
 from lockstep.broker.controller.damage_reports import DamageReports
-from lockstep.broker.controller.forwarder import Controller, ForwardedRequests
+from lockstep.broker.controller.forwarder import ControllerForwarder, ForwardedRequests
 from lockstep.broker.controller.leadership_transfer import LeadershipTransfers
 from lockstep.broker.controller.partition_commands import PartitionCommands
 from lockstep.broker.controller.topics import Topics
@@ -125,7 +125,7 @@ class Assembly:
         self.offset_expiration = OffsetExpiration(self.consumer_groups, self.cluster)
         commands = PartitionCommands(self.cluster, self.peering, self.offset_expiration.forget)
         self.topics = Topics(self.cluster, commands)
-        self.controller = Controller(self.cluster, self.topics, self.peering)
+        self.forwarder = ControllerForwarder(self.cluster, self.topics, self.peering)
         self.reports = GroupReports(self.cluster, self.peering)
 
     def _make_coordinators(self) -> None:
@@ -153,12 +153,12 @@ class Assembly:
             *self._data_handlers(),
             *self._controller_handlers(),
             *self._coordinator_handlers(),
-            *security_api.handlers(self.rate_limited_log),
+            *security_api.build_handlers(self.rate_limited_log),
         ]
         versions.update(advertised_versions(handlers))
-        router = Router(handlers, self.controller, api_versions.unknown_version)
+        router = Router(handlers, self.forwarder, api_versions.unknown_version)
         if self.peering is not None:
-            ForwardedRequests(self.cluster, self.controller, router, self.peering)
+            ForwardedRequests(self.cluster, self.forwarder, router, self.peering)
         fast_path = None
         if self._settings.lockstep_produce_fast_path:
             produce = router.route_of(ApiKey.PRODUCE)
@@ -171,12 +171,12 @@ class Assembly:
     def _data_handlers(self) -> list[RequestHandler]:
         cluster, nodes = self.cluster, self.nodes
         return [
-            *fetch_api.handlers(
+            *fetch_api.build_handlers(
                 cluster, self.fetch_sessions, self.fetch_purgatory, self.unsent_bytes, self.endpoints,
                 nodes.may_serve,
             ),
-            *metadata_api.handlers(cluster, nodes, self.endpoints, self.controller.ensure),
-            *produce_api.handlers(
+            *metadata_api.build_handlers(cluster, nodes, self.endpoints, self.forwarder.ensure_topic),
+            *produce_api.build_handlers(
                 cluster, self.appenders, self.endpoints, self.time_slicer, self.verification_queue.appenders,
                 partial(StagedAppenders, self.appenders, self.staged_ends),
             ),
@@ -185,10 +185,10 @@ class Assembly:
     def _controller_handlers(self) -> list[RequestHandler]:
         cluster, nodes, topics = self.cluster, self.nodes, self.topics
         changes = ConfigChanges(cluster, nodes, topics)
-        alteration = ConfigAlteration(nodes.node_id, self.controller, changes)
+        alteration = ConfigAlteration(nodes.node_id, self.forwarder, changes)
         return [
-            *controller_api.handlers(cluster, nodes, topics, alteration),
-            *controller_api.node_handlers(
+            *controller_api.build_handlers(cluster, nodes, topics, alteration),
+            *controller_api.build_cluster_handlers(
                 cluster, nodes, self.endpoints, topics, self.reports,
                 DamageReports(cluster, nodes, self.peering), LeadershipTransfers(self.peering), self.quorum,
                 self.clock_ms,
@@ -198,14 +198,14 @@ class Assembly:
     def _coordinator_handlers(self) -> list[RequestHandler]:
         cluster, groups, transactions = self.cluster, self.consumer_groups, self.transactions
         return [
-            *coordination_api.handlers(
-                groups, transactions, self.controller, self.endpoints, self.time_slicer
+            *coordination_api.build_handlers(
+                groups, transactions, self.forwarder, self.endpoints, self.time_slicer
             ),
-            *groups_api.handlers(groups, cluster, self.verification, self.time_slicer),
-            *transactions_api.handlers(
+            *groups_api.build_handlers(groups, cluster, self.verification, self.time_slicer),
+            *transactions_api.build_handlers(
                 transactions, self.producer_ids, self.markers, cluster, groups.partition_of, self.clock_ms
             ),
-            *staging_api.handlers(self.staged_ends, self.producer_ids.take, cluster),
+            *staging_api.build_handlers(self.staged_ends, self.producer_ids.take, cluster),
         ]
 
     def _make_node(self) -> None:

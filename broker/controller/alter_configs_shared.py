@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from copy import copy
 
 from lockstep.broker.controller.config_changes import ConfigChange, ConfigChanges, check_node
-from lockstep.broker.controller.forwarder import Controller
+from lockstep.broker.controller.forwarder import ControllerForwarder
 from lockstep.broker.metadata.metadata_image import WHOLE_CLUSTER
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import ClientContext, EncodedResponse
@@ -33,9 +33,9 @@ Outcomes = list[RequestError | None]
 class ConfigAlteration:
     """See the module."""
 
-    def __init__(self, node_id: int, controller: Controller, config_changes: ConfigChanges) -> None:
+    def __init__(self, node_id: int, forwarder: ControllerForwarder, config_changes: ConfigChanges) -> None:
         self._node_id = node_id
-        self._controller = controller
+        self._forwarder = forwarder
         self._config_changes = config_changes
 
     async def alter(
@@ -44,7 +44,7 @@ class ConfigAlteration:
         """Make each of `changes`, one per resource of the request, here or where it can be made."""
         outcomes: Outcomes = [None] * len(changes)
         local, forwarded = self._split_by_node(client, changes, outcomes)
-        if self._controller.is_here:
+        if self._forwarder.is_local_controller:
             local, forwarded = local + forwarded, []
         outcomes_made = await self._config_changes.make(
             [changes[index] for index in local], request.validate_only
@@ -87,7 +87,7 @@ class ConfigAlteration:
         partial_request = copy(request)
         partial_request.resources = [request.resources[index] for index in indexes]  # type: ignore[assignment]
         body = b"".join(bytes(each) for each in encode(partial_request, version))
-        response = await self._controller.forward(client, header, body, lambda: None)
+        response = await self._forwarder.forward(client, header, body, lambda: None)
         if not isinstance(response, EncodedResponse):
             error = ErrorCode.NOT_CONTROLLER
             return [RequestError(error, error.message)] * len(indexes)

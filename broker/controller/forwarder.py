@@ -1,9 +1,9 @@
 """Forwards requests that only the controller, the leader of group 0, can serve.
 
 Owns: whether this node is the controller, the forwarding of clients' requests as they arrived, and the
-creation of topics that requests here need. Invariant: a client whose request was forwarded sees the effect on
-this node, too: the response waits until this node has applied it, or a timeout. Does not: decide anything
-about topics (`broker/controller/topics.py` does).
+creation of topics that requests on this node need. Invariant: a client whose request was forwarded sees the
+effect on this node, too: the response waits until this node has applied it, or for APPLY_TIMEOUT_SECONDS.
+Does not: decide anything about topics (`broker/controller/topics.py` does).
 Source: KIP-590 for forwarding; here a request is forwarded whole, and its response has the client's version.
 """
 
@@ -11,15 +11,21 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from struct import Struct as Binary
-from typing import Any, Final
+from typing import Final, NamedTuple
 
 from lockstep.broker.controller.topics import Topics
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, MetadataCache, Topic
 from lockstep.broker.peers.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.kafka_principal import ANONYMOUS, KafkaPrincipal
-from lockstep.broker.requests.request_context import ClientContext, EncodedResponse, await_response
+from lockstep.broker.requests.request_context import (
+    ClientContext,
+    EncodedResponse,
+    HandlerResponse,
+    await_response,
+)
 from lockstep.broker.requests.router import Router
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.compiler import decode, encode
@@ -33,14 +39,38 @@ CONTROLLER_TIMEOUT_SECONDS: Final = 5.0
 RESPONSE_TIMEOUT_SECONDS: Final = 60.0
 """The timeout of the controller's response: ten thousand partitions take a while."""
 APPLY_TIMEOUT_SECONDS: Final = 1.0
-"""The time in which this node should apply the controller's change."""
+"""The time that a response waits for this node to apply the controller's change."""
 CREATE_VERSION: Final = 7
-_HEAD: Final = Binary(">I")
+_HEAD_LENGTH: Final = Binary(">I")
 _APPLIED: Final = Binary(">Q")
 
 
-class Controller:
-    """See the module. Args: peering: None for a node alone, which is the controller."""
+class _ForwardedHead(NamedTuple):
+    """The request header and client of a forwarded request, a JSON array in front of its body."""
+
+    api_key: int
+    api_version: int
+    client_id: str | None
+    listener: str
+    peer: str
+    principal: str | None = None
+    """None for the anonymous one, which is not sent: nodes of earlier versions know no principal."""
+
+    def encode(self) -> bytes:
+        """The head with its length in front."""
+        encoded = json.dumps(self if self.principal is not None else self[:-1]).encode()
+        return _HEAD_LENGTH.pack(len(encoded)) + encoded
+
+    @classmethod
+    def decode(cls, request: bytes) -> tuple[_ForwardedHead, int]:
+        """The head of a forwarded request, and the position of the body behind it."""
+        (length,) = _HEAD_LENGTH.unpack_from(request)
+        body_at = _HEAD_LENGTH.size + length
+        return cls(*json.loads(request[_HEAD_LENGTH.size : body_at])), body_at
+
+
+class ControllerForwarder:
+    """Forwards requests of this node's clients. Args: peering: None for a node alone, the controller."""
 
     def __init__(self, cluster: MetadataCache, topics: Topics, peering: PeerRpc | None) -> None:
         self._cluster = cluster
@@ -49,7 +79,7 @@ class Controller:
         self._pending_creations: dict[str, asyncio.Task[Topic]] = {}
 
     @property
-    def is_here(self) -> bool:
+    def is_local_controller(self) -> bool:
         """True where this node is the controller."""
         if self._peering is None:
             return True
@@ -57,14 +87,14 @@ class Controller:
 
     # --- topics ---------------------------------------------------------------------------------------------
 
-    async def ensure(self, name: str) -> Topic:
-        """Returns the topic of this name, created with the brokers' defaults if need be. Raises
+    async def ensure_topic(self, name: str) -> Topic:
+        """Returns the topic of this name, created with the brokers' defaults where there is none. Raises
         RequestError."""
         topic = self._cluster.topic(name)
         if topic is not None:
             return topic
-        if self.is_here:
-            return await self._topics.ensure(name)
+        if self.is_local_controller:
+            return await self._topics.ensure_topic(name)
         creation = self._pending_creations.get(name)
         if creation is None:
             creation = self._pending_creations[name] = asyncio.ensure_future(self._create_at_controller(name))
@@ -98,23 +128,32 @@ class Controller:
 
     # --- forwarding -----------------------------------------------------------------------------------------
 
-    async def forward(self, context: ClientContext, header: RequestHeader, body: bytes, local: Any) -> object:
-        """Forwards a request to the controller; without a controller `local` handles it here and rejects it
-        with the error of its API."""
+    async def forward(
+        self,
+        client: ClientContext,
+        header: RequestHeader,
+        body: bytes,
+        handle_locally: Callable[[], HandlerResponse],
+    ) -> object:
+        """Forwards a request to the controller.
+
+        Args: handle_locally: called where no controller is found; it rejects the request with the error of
+        its API.
+        """
         try:
-            return EncodedResponse([await self._forward_to_controller(header, context, body)])
+            return EncodedResponse([await self._forward_to_controller(header, client, body)])
         except (NotLeader, PeerError):
-            return await await_response(local())
+            return await await_response(handle_locally())
 
     async def _forward_to_controller(
         self, header: RequestHeader, client: ClientContext, body: bytes
     ) -> bytes:
         assert self._peering is not None
-        head = [header.api_key, header.api_version, header.client_id, client.listener, client.peer]
-        if client.principal != ANONYMOUS:  # nodes of earlier versions know no principal
-            head.append(str(client.principal))
-        encoded_head = json.dumps(head).encode()
-        request = _HEAD.pack(len(encoded_head)) + encoded_head + body
+        principal = str(client.principal) if client.principal != ANONYMOUS else None
+        head = _ForwardedHead(
+            header.api_key, header.api_version, header.client_id, client.listener, client.peer, principal
+        )
+        request = head.encode() + body
         response = await self._peering.request_from_leader(
             METADATA_GROUP, RequestKind.FORWARD, request, CONTROLLER_TIMEOUT_SECONDS, RESPONSE_TIMEOUT_SECONDS
         )
@@ -123,7 +162,8 @@ class Controller:
         return response[_APPLIED.size :]
 
     async def _wait_until_applied(self, applied: int) -> None:
-        """Waits until this node has applied group 0 up to this index."""
+        """Waits until this node has applied group 0 up to this index, for APPLY_TIMEOUT_SECONDS at most.
+        After the timeout the client may not see the effect here yet, and no error or log line reports it."""
         deadline = asyncio.get_running_loop().time() + APPLY_TIMEOUT_SECONDS
         group = self._cluster.groups.get(METADATA_GROUP)
         while group is not None and group.applied_index < applied:
@@ -136,23 +176,21 @@ class ForwardedRequests:
     """Serves the requests that other nodes forward to this one, the controller."""
 
     def __init__(
-        self, cluster: MetadataCache, controller: Controller, router: Router, peering: PeerRpc
+        self, cluster: MetadataCache, forwarder: ControllerForwarder, router: Router, peering: PeerRpc
     ) -> None:
         self._cluster = cluster
-        self._controller = controller
+        self._forwarder = forwarder
         self._router = router
         peering.handlers[RequestKind.FORWARD] = self._serve
 
     async def _serve(self, node_id: int, request: bytes) -> bytes:
         """Handles a request of another node's client."""
-        if not self._controller.is_here:
+        if not self._forwarder.is_local_controller:
             raise NotLeaderHere("not the controller")
-        (size,) = _HEAD.unpack_from(request)
-        body_at = _HEAD.size + size
-        head: list[Any] = json.loads(request[_HEAD.size : body_at])
-        api_key, api_version, client_id, listener, peer, *principals = head
-        header = RequestHeader(api_key, api_version, 0, client_id)
-        context = ClientContext(listener, peer, "", *map(KafkaPrincipal.parse, principals))
+        head, body_at = _ForwardedHead.decode(request)
+        header = RequestHeader(head.api_key, head.api_version, 0, head.client_id)
+        principal = KafkaPrincipal.parse(head.principal) if head.principal is not None else ANONYMOUS
+        context = ClientContext(head.listener, head.peer, "", principal)
         context.is_forwarded = True
         view = memoryview(request)[body_at:]
         response = await await_response(self._router.route(context, header, view, 0))

@@ -249,8 +249,9 @@ class Topics:
         task.add_done_callback(lambda done: self._on_created(plan, done))
         return await asyncio.shield(task)
 
-    async def ensure(self, name: str) -> Topic:
-        """The topic of this name, made with the broker's defaults if need be. Raises RequestError."""
+    async def ensure_topic(self, name: str) -> Topic:
+        """The topic of this name, created with the broker's defaults where there is none. Raises
+        RequestError."""
         topic = self._cluster.topic(name)
         if topic is not None:
             return topic

@@ -24,11 +24,11 @@ from lockstep.protocol.errors import ErrorCode
 from lockstep.storage.partition import PartitionLog
 
 
-class TopicMaker(Protocol):
+class TopicCreator(Protocol):
     """The creation of topics."""
 
-    async def ensure(self, name: str) -> Topic:
-        """The topic of this name, made if need be. Raises RequestError."""
+    async def ensure_topic(self, name: str) -> Topic:
+        """The topic of this name, created where there is none. Raises RequestError."""
 
 
 H = TypeVar("H", bound=CoordinatorShard[Any])
@@ -64,11 +64,11 @@ class CoordinatorRegistry(Generic[H]):
         for shard in self._shards.values():
             shard.stop()
 
-    async def create_topic(self, topics: TopicMaker) -> None:
+    async def create_topic(self, topic_creator: TopicCreator) -> None:
         """Create the topic if it is not there. Raises RequestError."""
         if self._find() is None:
             self._reject_conflicting_topic()
-            await topics.ensure(self.topic_name)
+            await topic_creator.ensure_topic(self.topic_name)
 
     @property
     def is_ready(self) -> bool:

@@ -7,7 +7,7 @@
 | `metadata_cache` | the metadata as served: partitions with their leaders |
 | `remote_leader` | a log group that this node has no replica of |
 | `node_endpoints` | the nodes as one client can reach them |
-| `node_view` | what this room reads of the nodes (protocols) |
+| `node_view` | what this package reads of the nodes (protocols) |
 | `replica_change` | the replicas that a reassignment adds and removes |
 | `replica_state` | replicas, leader and in-sync replicas of a partition, as Metadata reports them |
 | `leader_epochs` | checks of a client's leader epoch |

@@ -1,4 +1,4 @@
-"""The nodes of the cluster as this room reads them; `broker/peers/node_registry.py` is them.
+"""The nodes of the cluster as this package reads them; `broker/peers/node_registry.py` implements them.
 
 Protocols alone: the registry stands above, since it reads the metadata.
 """
@@ -45,7 +45,7 @@ class NodeStates(Protocol):
 
 
 class NodeView(NodeStates, Protocol):
-    """All that the handlers of this room read."""
+    """All that the handlers of this package read."""
 
     on_notification: dict[Callable[[], None], None]
     """Called after each status of another node."""

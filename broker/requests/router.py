@@ -60,11 +60,11 @@ def advertised_versions(handlers: Iterable[RequestHandler]) -> dict[int, tuple[i
     }
 
 
-class Forwarding(Protocol):
-    """The way to the controller, as `broker/controller/forwarder.py` has it."""
+class RequestForwarder(Protocol):
+    """Forwards requests to the controller, as `broker/controller/forwarder.py` does."""
 
     @property
-    def is_here(self) -> bool:
+    def is_local_controller(self) -> bool:
         """True where this node is the controller."""
 
     def forward(
@@ -72,9 +72,9 @@ class Forwarding(Protocol):
         client: ClientContext,
         header: RequestHeader,
         body: bytes,
-        local: Callable[[], HandlerResponse],
+        handle_locally: Callable[[], HandlerResponse],
     ) -> HandlerResponse:
-        """Forward a request; `local` serves it here where no controller is found."""
+        """Forward a request; `handle_locally` is called where no controller is found."""
 
 
 class Route:
@@ -125,21 +125,21 @@ class Route:
 class Router:
     """The routes of one broker.
 
-    Args: handlers: all that are served. controller: to which requests are forwarded. unknown_version: the
+    Args: handlers: all that are served. forwarder: the way to the controller. unknown_version: the
     response to an ApiVersions request of a version that is not served.
     """
 
-    __slots__ = ("_controller", "_routes", "_unknown_version", "handlers")
+    __slots__ = ("_forwarder", "_routes", "_unknown_version", "handlers")
 
     def __init__(
         self,
         handlers: Iterable[RequestHandler],
-        controller: Forwarding,
+        forwarder: RequestForwarder,
         unknown_version: Callable[[], object],
     ) -> None:
         self.handlers = tuple(handlers)
         self._routes = {int(handler.api_key): Route(handler) for handler in self.handlers}
-        self._controller = controller
+        self._forwarder = forwarder
         self._unknown_version = unknown_version
 
     def route(
@@ -172,11 +172,9 @@ class Router:
             )
         route.request_count += 1
         request = decode(route.request, version, frame, pos, trailing=True)
-        if route.needs_controller and not self._controller.is_here and not route.is_local(request):
+        if route.needs_controller and not self._forwarder.is_local_controller and not route.is_local(request):
             body = bytes(frame[pos:])
-            return self._controller.forward(
-                context, header, body, partial(route.serve, context, header, body)
-            )
+            return self._forwarder.forward(context, header, body, partial(route.serve, context, header, body))
         if route.needs_coordinator and route.lapsed_leaderships(request):
             return route.serve_after_barrier(context, header, bytes(frame[pos:]))
         return route.handle(context, header, request)

@@ -278,7 +278,7 @@ def _resources(directory: Path) -> dict[str, int]:
 async def _started(directory: Path) -> tuple[Broker, Client]:
     broker = Broker(from_texts({**SETTINGS, "log.dirs": str(directory)}))
     await broker.start()
-    await broker.assembly.consumer_groups.create_topic(broker.assembly.controller)
+    await broker.assembly.consumer_groups.create_topic(broker.assembly.forwarder)
     return broker, await Client.connect(broker.port)
 
 

@@ -107,7 +107,7 @@ async def fill(data_dir: str, commits: int, seed: int, to_worst: bool) -> None:
     broker = Broker(from_texts({"log.dirs": data_dir, "listeners": f"PLAINTEXT://{LOOPBACK}:0"}))
     await broker.start()
     services = broker.assembly
-    await services.consumer_groups.create_topic(broker.assembly.controller)
+    await services.consumer_groups.create_topic(broker.assembly.forwarder)
     if services.cluster.topic(TOPIC) is None:
         await services.topics.create(services.topics.plan(TOPIC, PARTITIONS, 1, {}))
     filler = _Filler(broker, seed)

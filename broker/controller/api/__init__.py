@@ -1,15 +1,15 @@
-"""Handlers that the controller serves, or that change what it records.
+"""Handlers of requests that the controller serves, or that change the metadata that it records.
 
 | subject | handlers |
 |---|---|
 | topics | `create_topics`, `create_partitions`, `delete_topics` |
 | replicas | `elect_leaders`, `alter_partition_reassignments`, `list_partition_reassignments` |
 | configurations | `describe_configs`, `alter_configs`, `incremental_alter_configs`, `list_config_resources` |
-| the quorum | `describe_quorum`; `add_raft_voter`, `remove_raft_voter` (voters follow from the nodes) |
-| nodes, which leave in another way | `unregister_broker`, `unregister_controller` |
-| features, whose levels are fixed | `update_features` |
-| one data directory | `alter_replica_log_dirs` |
-| `lockstep cluster` | `lockstep_cluster` |
+| the controller quorum | `describe_quorum`; `add_raft_voter`, `remove_raft_voter` (both are rejected) |
+| removal of nodes (rejected) | `unregister_broker`, `unregister_controller` |
+| features (their levels are fixed) | `update_features` |
+| log directories (each node has one) | `alter_replica_log_dirs` |
+| the command `lockstep cluster` | `lockstep_cluster` |
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.requests.request_context import RequestHandler
 
 
-def handlers(
+def build_handlers(
     cluster: MetadataCache, nodes: NodeRegistry, topics: Topics, alteration: ConfigAlteration
 ) -> list[RequestHandler]:
-    """The handlers for topics, replicas, configurations, and what is fixed."""
+    """Builds the handlers of topics, replicas and configurations, and those that reject fixed settings."""
     return [
         AddRaftVoter(cluster),
         AlterConfigs(alteration),
@@ -70,7 +70,7 @@ def handlers(
     ]
 
 
-def node_handlers(
+def build_cluster_handlers(
     cluster: MetadataCache,
     nodes: NodeRegistry,
     endpoints: NodeEndpoints,
@@ -81,7 +81,7 @@ def node_handlers(
     quorum: ControllerQuorum | None,
     clock_ms: Callable[[], int],
 ) -> list[RequestHandler]:
-    """The handlers for the leaders of log groups and the nodes with their copies."""
+    """Builds the handlers of log groups' leaders and voters, and of the command `lockstep cluster`."""
     status = ClusterStatus(cluster, nodes, endpoints, reports, damage_reports, quorum)
     admin = ClusterAdmin(cluster, nodes, topics, reports, transfers)
     return [

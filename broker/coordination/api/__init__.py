@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from lockstep.broker.coordination.api.find_coordinator import FindCoordinator, Registry
-from lockstep.broker.coordination.coordinator_registry import TopicMaker
+from lockstep.broker.coordination.coordinator_registry import TopicCreator
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.requests.request_context import RequestHandler
 from lockstep.broker.requests.time_slices import TimeSlicer
 
 
-def handlers(
+def build_handlers(
     groups: Registry,
     transactions: Registry,
-    topics: TopicMaker,
+    topic_creator: TopicCreator,
     endpoints: NodeEndpoints,
     time_slicer: TimeSlicer,
 ) -> list[RequestHandler]:
-    """The handlers of this room."""
-    return [FindCoordinator(groups, transactions, topics, endpoints, time_slicer)]
+    """Builds the handlers of this package."""
+    return [FindCoordinator(groups, transactions, topic_creator, endpoints, time_slicer)]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from lockstep.broker.coordination.coordinator_registry import CoordinatorRegistry, TopicMaker
+from lockstep.broker.coordination.coordinator_registry import CoordinatorRegistry, TopicCreator
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.requests.endpoint import Endpoint
 from lockstep.broker.requests.errors import RequestError
@@ -45,12 +45,12 @@ class FindCoordinator(RequestHandler):
         self,
         groups: Registry,
         transactions: Registry,
-        topics: TopicMaker,
+        topic_creator: TopicCreator,
         endpoints: NodeEndpoints,
         time_slicer: TimeSlicer,
     ) -> None:
         self._registries = {GROUP: groups, TRANSACTION: transactions}
-        self._topics = topics
+        self._topic_creator = topic_creator
         self._endpoints = endpoints
         self._time_slicer = time_slicer
 
@@ -70,7 +70,7 @@ class FindCoordinator(RequestHandler):
         self, client: ClientContext, registry: Registry, api_version: int, request: FindCoordinatorRequest
     ) -> HandlerResponse:
         try:
-            await registry.create_topic(self._topics)
+            await registry.create_topic(self._topic_creator)
         except RequestError as rejection:
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
             return _error_response(api_version, request, error, rejection.message)

@@ -16,7 +16,7 @@ from lockstep.broker.network.unsent_bytes import UnsentBytes
 from lockstep.broker.requests.request_context import RequestHandler
 
 
-def handlers(
+def build_handlers(
     cluster: MetadataCache,
     sessions: FetchSessions,
     purgatory: FetchPurgatory,
@@ -24,7 +24,7 @@ def handlers(
     endpoints: NodeEndpoints,
     may_serve: Callable[[int, int], bool],
 ) -> list[RequestHandler]:
-    """The handlers of this room."""
+    """Builds the handlers of this package."""
     return [
         Fetch(cluster, sessions, purgatory, unsent_bytes, endpoints, may_serve),
         ListOffsets(cluster),

@@ -27,10 +27,10 @@ from lockstep.broker.requests.time_slices import TimeSlicer
 from lockstep.broker.transactions.verification_client import Verification
 
 
-def handlers(
+def build_handlers(
     groups: GroupCoordinators, cluster: MetadataCache, verification: Verification, time_slicer: TimeSlicer
 ) -> list[RequestHandler]:
-    """The handlers of this room."""
+    """Builds the handlers of this package."""
     return [
         JoinGroup(groups),
         SyncGroup(groups),

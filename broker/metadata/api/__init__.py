@@ -13,10 +13,10 @@ from lockstep.broker.metadata.node_view import NodeView
 from lockstep.broker.requests.request_context import RequestHandler
 
 
-def handlers(
+def build_handlers(
     cluster: MetadataCache, nodes: NodeView, endpoints: NodeEndpoints, ensure_topic: EnsureTopic
 ) -> list[RequestHandler]:
-    """The handlers of this room but ApiVersions, which lists them all."""
+    """Builds the handlers of this package but ApiVersions, which lists them all."""
     return [
         DescribeCluster(cluster, nodes, endpoints),
         DescribeLogDirs(cluster),

@@ -15,7 +15,7 @@ from lockstep.broker.requests.request_context import RequestHandler
 from lockstep.broker.requests.time_slices import TimeSlicer
 
 
-def handlers(
+def build_handlers(
     cluster: MetadataCache,
     appenders: Mapping[int, Appender],
     endpoints: NodeEndpoints,
@@ -23,7 +23,7 @@ def handlers(
     transactional: Callable[[str], AppendPaths],
     staged: Callable[[str, str], AppendPaths],
 ) -> list[RequestHandler]:
-    """The handlers of this room; `Produce` describes the arguments."""
+    """Builds the handlers of this package; `Produce` describes the arguments."""
     return [
         Produce(cluster, appenders, endpoints, time_slicer, transactional, staged),
         DescribeProducers(cluster, appenders),

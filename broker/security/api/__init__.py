@@ -29,8 +29,8 @@ from lockstep.broker.security.api.sasl_handshake import SaslHandshake
 from lockstep.storage.rate_limited_log import RateLimitedLog
 
 
-def handlers(rate_limited_log: RateLimitedLog) -> list[RequestHandler]:
-    """The handlers of this room. Args: rate_limited_log: the log of client errors."""
+def build_handlers(rate_limited_log: RateLimitedLog) -> list[RequestHandler]:
+    """Builds the handlers of this package. Args: rate_limited_log: the log of client errors."""
     return [
         AlterClientQuotas(),
         AlterUserScramCredentials(),

@@ -10,8 +10,8 @@ from lockstep.broker.staging.api.lockstep_staged import LockstepStaged
 from lockstep.broker.staging.stage_commit import StageCommit
 
 
-def handlers(
+def build_handlers(
     stage_commit: StageCommit, take_producer_id: Callable[[], Awaitable[int]], cluster: MetadataCache
 ) -> list[RequestHandler]:
-    """The handlers of this room."""
+    """Builds the handlers of this package."""
     return [LockstepStaged(stage_commit, take_producer_id, cluster)]

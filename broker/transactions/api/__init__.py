@@ -25,7 +25,7 @@ from lockstep.broker.transactions.transaction_coordinator import ProducerIdSourc
 from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators
 
 
-def handlers(
+def build_handlers(
     transactions: TransactionCoordinators,
     producer_ids: ProducerIdSource,
     markers: MarkerSender,
@@ -33,7 +33,7 @@ def handlers(
     partition_of_group: Callable[[str], int],
     clock_ms: Callable[[], int],
 ) -> list[RequestHandler]:
-    """The handlers of this room."""
+    """Builds the handlers of this package."""
     return [
         InitProducerId(transactions, producer_ids),
         AddPartitionsToTxn(transactions, cluster),

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
-from lockstep.broker.controller.forwarder import Controller, ForwardedRequests
+from lockstep.broker.controller.forwarder import ControllerForwarder, ForwardedRequests
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
 from lockstep.broker.requests.kafka_principal import ANONYMOUS, KafkaPrincipal
 from lockstep.broker.requests.request_context import ClientContext, EncodedResponse
@@ -35,13 +35,13 @@ async def test_the_controller_learns_who_the_client_is(principal: KafkaPrincipal
     group = SimpleNamespace(applied_index=7)
     cluster, peering = SimpleNamespace(groups={METADATA_GROUP: group}), _Loopback()
     topics = SimpleNamespace(leads=True)
-    controller = Controller(cast(Any, cluster), cast(Any, topics), cast(Any, peering))
+    forwarder = ControllerForwarder(cast(Any, cluster), cast(Any, topics), cast(Any, peering))
     ForwardedRequests(
-        cast(Any, cluster), controller, cast(Any, SimpleNamespace(route=route)), cast(Any, peering)
+        cast(Any, cluster), forwarder, cast(Any, SimpleNamespace(route=route)), cast(Any, peering)
     )
     client = ClientContext("SASL", "10.1.2.3:999", "10.1.2.4", principal)
     header = RequestHeader(ApiKey.CREATE_ACLS, 3, 1, "a client")
-    response = await controller.forward(client, header, b"body", lambda: None)
+    response = await forwarder.forward(client, header, b"body", lambda: None)
     assert isinstance(response, EncodedResponse) and response.body == [b"response"]
     (context,) = seen
     assert (context.is_forwarded, context.listener, context.host) == (True, "SASL", "10.1.2.3")

@@ -89,7 +89,7 @@ async def test_plans_refused(start_broker: StartBroker) -> None:
 
 async def test_many_at_once_make_one(broker: Broker) -> None:
     topics = broker.assembly.topics
-    made = await asyncio.gather(*(topics.ensure("t") for _ in range(20)))
+    made = await asyncio.gather(*(topics.ensure_topic("t") for _ in range(20)))
     assert len({id(topic) for topic in made}) == 1
     results: list[Any] = await asyncio.gather(
         *(topics.create(topics.plan(name, 1, 1, {})) for name in ("x.y", "x_y")), return_exceptions=True

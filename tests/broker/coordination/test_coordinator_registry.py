@@ -46,10 +46,10 @@ async def test_keys_are_spread_as_kafka_spreads_them(start_broker: StartBroker, 
     assert coordination.coordinator_node("a") == -1 and not coordination.is_ready
     assert refused(coordination) == (ErrorCode.NOT_COORDINATOR, f"{kind.topic_name} is not there yet")
     await asyncio.gather(
-        coordination.create_topic(broker.assembly.controller),
-        coordination.create_topic(broker.assembly.controller),
+        coordination.create_topic(broker.assembly.forwarder),
+        coordination.create_topic(broker.assembly.forwarder),
     )
-    await coordination.create_topic(broker.assembly.controller)
+    await coordination.create_topic(broker.assembly.forwarder)
     topic = broker.assembly.cluster.topic(kind.topic_name)
     assert topic is not None and (topic.topic_id, len(topic.partitions)) == (kind.topic_id, 7)
     assert coordination.is_ready
@@ -64,12 +64,12 @@ async def test_an_ordinary_topic_of_its_name_is_left_alone(
     coordination, cluster = front_door(broker, kind), broker.assembly.cluster
     coordination.check()
     assert not caplog.records
-    config = (await broker.assembly.controller.ensure("t")).config
+    config = (await broker.assembly.forwarder.ensure_topic("t")).config
     monkeypatch.setitem(cluster._by_name, kind.topic_name, Topic(kind.topic_name, bytes(16), config))
     coordination.check()
     assert [(each.name, each.message) for each in caplog.records] == [(kind.log.name, kind.conflicting_topic)]
     with pytest.raises(RequestError) as found:
-        await coordination.create_topic(broker.assembly.controller)
+        await coordination.create_topic(broker.assembly.forwarder)
     said = ErrorCode.COORDINATOR_NOT_AVAILABLE, kind.conflicting_topic
     assert (found.value.error, found.value.message) == said == refused(coordination)
     assert cluster.topic_by_id(kind.topic_id) is None
@@ -78,7 +78,7 @@ async def test_an_ordinary_topic_of_its_name_is_left_alone(
 @KINDS
 async def test_a_log_group_that_goes(broker: Broker, kind: Kind) -> None:
     coordination = front_door(broker, kind)
-    await coordination.create_topic(broker.assembly.controller)
+    await coordination.create_topic(broker.assembly.forwarder)
     with pytest.raises(ValueError, match="log group 1 has a shard already"):
         coordination._require_absent(1)
     following = len(broker.groups[1].on_leading)

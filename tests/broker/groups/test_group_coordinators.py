@@ -45,7 +45,7 @@ async def test_the_topic_is_made_at_first_use(broker: Broker, client: Client) ->
     with pytest.raises(RequestError) as refused:
         groups.coordinator("g")
     assert refused.value.error is ErrorCode.NOT_COORDINATOR
-    await asyncio.gather(*(groups.create_topic(broker.assembly.controller) for _ in range(5)))
+    await asyncio.gather(*(groups.create_topic(broker.assembly.forwarder) for _ in range(5)))
     topic = broker.assembly.cluster.topic(CONSUMER_OFFSETS)
     assert topic is not None and topic.is_internal
     assert (topic.topic_id, len(topic.partitions)) == (CONSUMER_OFFSETS_TOPIC_ID, 50)
@@ -57,7 +57,7 @@ async def test_the_topic_is_made_at_first_use(broker: Broker, client: Client) ->
 async def test_groups_are_spread_over_the_log_groups(start_broker: StartBroker) -> None:
     broker = await start_broker(lockstep_data_groups="3", offsets_topic_num_partitions="6")
     groups = broker.assembly.consumer_groups
-    await groups.create_topic(broker.assembly.controller)
+    await groups.create_topic(broker.assembly.forwarder)
     stores = {groups.store(f"group-{number}") for number in range(50)}
     assert len(stores) == 3 == len(groups.active_shards())
     for number in range(20):
@@ -80,14 +80,14 @@ async def test_an_ordinary_topic_of_that_name_is_left_alone(
 ) -> None:
     monkeypatch.delitem(topic_validation.FIXED_IDS, CONSUMER_OFFSETS)
     broker = await start_broker()
-    await broker.assembly.topics.ensure(CONSUMER_OFFSETS)
+    await broker.assembly.topics.ensure_topic(CONSUMER_OFFSETS)
     await broker.stop()
     monkeypatch.undo()
     broker = await start_broker()
     assert "is an ordinary one" in caplog.text
     groups = broker.assembly.consumer_groups
     with pytest.raises(RequestError) as refused:
-        await groups.create_topic(broker.assembly.controller)
+        await groups.create_topic(broker.assembly.forwarder)
     assert refused.value.error is ErrorCode.COORDINATOR_NOT_AVAILABLE
     with pytest.raises(RequestError) as not_served:
         groups.coordinator("g")
@@ -95,7 +95,7 @@ async def test_an_ordinary_topic_of_that_name_is_left_alone(
     topic = broker.assembly.cluster.topic(CONSUMER_OFFSETS)
     assert topic is not None
     await broker.assembly.topics.delete(topic)
-    await groups.create_topic(broker.assembly.controller)
+    await groups.create_topic(broker.assembly.forwarder)
     assert groups.coordinator("g")
 
 
@@ -127,7 +127,7 @@ async def test_what_expires(
 ) -> None:
     """Times are relative to now."""
     groups = broker.assembly.consumer_groups
-    await groups.create_topic(broker.assembly.controller)
+    await groups.create_topic(broker.assembly.forwarder)
     now_ms = groups.store("g").time_ms() + 1_000_000
     if empty_since != SIMPLE:
         since_ms = now_ms + empty_since if isinstance(empty_since, int) else -1
@@ -141,7 +141,7 @@ async def test_what_expires(
 
 async def test_what_members_subscribe_to_does_not_expire(start_broker: StartBroker) -> None:
     broker = await start_broker()
-    await broker.assembly.consumer_groups.create_topic(broker.assembly.controller)
+    await broker.assembly.consumer_groups.create_topic(broker.assembly.forwarder)
     old = CommittedOffset(1, commit_time_ms=1)
     stable = GroupMetadata("consumer", 1, "range", "m", 1, (MEMBER,))
     await write(
@@ -161,7 +161,7 @@ async def test_what_members_subscribe_to_does_not_expire(start_broker: StartBrok
 
 async def test_expired_groups_go_and_busy_ones_stay(broker: Broker, client: Client) -> None:
     groups = broker.assembly.consumer_groups
-    await groups.create_topic(broker.assembly.controller)
+    await groups.create_topic(broker.assembly.forwarder)
     await client.create("t", 3)
     old, new = (
         CommittedOffset(1, commit_time_ms=1),
@@ -184,7 +184,7 @@ async def test_expired_groups_go_and_busy_ones_stay(broker: Broker, client: Clie
 async def test_a_leader_whose_clock_was_ahead_makes_no_offset_old(broker: Broker, client: Client) -> None:
     """Its time stays in the log when the clock is right again."""
     groups = broker.assembly.consumer_groups
-    await groups.create_topic(broker.assembly.controller)
+    await groups.create_topic(broker.assembly.forwarder)
     await client.create("t")
     store = groups.store("g")
     now_ms = store.time_ms()
@@ -225,7 +225,7 @@ async def test_the_largest_record_of_a_group_is_what_the_topic_says_now(
     broker: Broker, client: Client
 ) -> None:
     groups = broker.assembly.consumer_groups
-    await groups.create_topic(broker.assembly.controller)
+    await groups.create_topic(broker.assembly.forwarder)
     limits = groups.coordinator("g")._limits
     assert limits.max_record_bytes == broker.assembly.cluster.settings.message_max_bytes
     assert await alter(client, (BROKER, ""), ("message.max.bytes", SET, "150000")) == (0, None)
@@ -235,7 +235,7 @@ async def test_the_largest_record_of_a_group_is_what_the_topic_says_now(
 
 
 async def test_offsets_of_a_deleted_topic_go_with_it(broker: Broker) -> None:
-    await broker.assembly.consumer_groups.create_topic(broker.assembly.controller)
+    await broker.assembly.consumer_groups.create_topic(broker.assembly.forwarder)
     for name in ("t", "kept"):
         await broker.assembly.topics.create(broker.assembly.topics.plan(name, 2, 1, {}))
     records = [
@@ -254,7 +254,7 @@ async def test_a_full_disk_without_room_for_the_ends_of_offsets_keeps_no_topic_f
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await start_broker()
-    await broker.assembly.consumer_groups.create_topic(broker.assembly.controller)
+    await broker.assembly.consumer_groups.create_topic(broker.assembly.forwarder)
     topics = broker.assembly.topics
     await topics.create(topics.plan("t", 1, 1, {}))
     await write(broker, "g", offset_record("g", "t", 0, CommittedOffset(1)))
@@ -280,7 +280,7 @@ async def test_a_full_disk_without_room_for_the_ends_of_offsets_keeps_no_topic_f
 
 async def test_a_deletion_that_a_crash_cut_short(start_broker: StartBroker) -> None:
     broker = await start_broker()
-    await broker.assembly.consumer_groups.create_topic(broker.assembly.controller)
+    await broker.assembly.consumer_groups.create_topic(broker.assembly.forwarder)
     await broker.assembly.topics.create(broker.assembly.topics.plan("t", 1, 1, {}))
     await write(broker, "g", offset_record("g", "t", 0, CommittedOffset(1)))
     broker.assembly.topics.commands.forget_offsets_here = forget_nothing
@@ -295,7 +295,7 @@ async def test_a_deletion_that_a_crash_cut_short(start_broker: StartBroker) -> N
 
 async def test_retention_leaves_the_offsets_topic_alone(start_broker: StartBroker) -> None:
     broker = await start_broker(log_retention_ms="1", log_retention_bytes="1")
-    await broker.assembly.consumer_groups.create_topic(broker.assembly.controller)
+    await broker.assembly.consumer_groups.create_topic(broker.assembly.forwarder)
     for number in range(5):
         await write(broker, "g", offset_record("g", "t", 0, CommittedOffset(number)))
     await asyncio.sleep(0.01)
@@ -309,7 +309,7 @@ async def test_retention_leaves_the_offsets_topic_alone(start_broker: StartBroke
 async def test_a_checkpoint_carries_the_groups(start_broker: StartBroker, tmp_path: Path) -> None:
     """Enough commits to roll segments several times; then two restarts, clean and not."""
     broker = await start_broker()
-    await broker.assembly.consumer_groups.create_topic(broker.assembly.controller)
+    await broker.assembly.consumer_groups.create_topic(broker.assembly.forwarder)
     metadata = "m" * 4000
     for number in range(30):
         records = [

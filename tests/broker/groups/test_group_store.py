@@ -21,7 +21,7 @@ from tests.broker.wire import Client
 
 @pytest.fixture
 async def store(broker: Broker) -> GroupStore:
-    await broker.assembly.consumer_groups.create_topic(broker.assembly.controller)
+    await broker.assembly.consumer_groups.create_topic(broker.assembly.forwarder)
     return broker.assembly.consumer_groups.store("g")
 
 

@@ -390,7 +390,7 @@ async def test_old_commits_of_offsets_go(start_broker: StartBroker) -> None:
     broker = await start_broker(**TINY)
     client = await Client.connect(broker.port)
     await client.create("t")
-    await broker.assembly.consumer_groups.create_topic(broker.assembly.controller)
+    await broker.assembly.consumer_groups.create_topic(broker.assembly.forwarder)
     ((store, _),) = broker.assembly.consumer_groups.active_shards()
     told: list[ErrorCode] = []
     count = 0

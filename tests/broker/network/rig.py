@@ -85,7 +85,7 @@ class Rig:
 
     def __init__(self, broker: Broker, **limits: int) -> None:
         self.versions, self.fetches = Scripted(ApiKey.API_VERSIONS), Scripted(ApiKey.FETCH)
-        router = Router([self.versions, self.fetches], broker.assembly.controller, ApiVersionsResponse)
+        router = Router([self.versions, self.fetches], broker.assembly.forwarder, ApiVersionsResponse)
         loop = asyncio.get_running_loop()
         client_errors = RateLimitedLog(loop.time, logging.getLogger("lockstep.connection"))
         self.shared = Connections(

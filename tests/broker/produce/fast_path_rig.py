@@ -124,7 +124,7 @@ class ProduceNode:
         others = cast(NodeEndpoints, endpoints)
         produce = Produce(cluster, {1: appender}, others, slicer, lambda _: _no_paths(), _no_paths)
         self.slow = Scripted(ApiKey.API_VERSIONS)
-        controller = cast(Any, SimpleNamespace(is_here=True))
+        controller = cast(Any, SimpleNamespace(is_local_controller=True))
         router = self.router = Router([produce, self.slow], controller, ApiVersionsResponse)
         path = None
         if self.is_fast:

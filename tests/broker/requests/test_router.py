@@ -196,12 +196,12 @@ def route(handler: RequestHandler) -> tuple[Any, bytearray]:
     """The response to a Heartbeat of group `g`, and the buffer that it was received into."""
     buffer = bytearray(frame(HeartbeatRequest(group_id="g"), 4)[4:])
     header, pos = read_request_header(memoryview(buffer))
-    router = Router([handler], FakeController(), lambda: None)
+    router = Router([handler], FakeForwarder(), lambda: None)
     return router.route(fakes.client(), header, memoryview(buffer), pos), buffer
 
 
-class FakeController:
-    is_here = True
+class FakeForwarder:
+    is_local_controller = True
 
     def forward(self, *arguments: object) -> object:
         raise AssertionError("nothing is forwarded")

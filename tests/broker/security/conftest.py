@@ -14,4 +14,6 @@ from tests.broker.fakes import Caller
 
 @pytest.fixture
 def caller() -> Caller:
-    return Caller(*api.handlers(RateLimitedLog(time.monotonic, logging.getLogger("lockstep.connection"))))
+    return Caller(
+        *api.build_handlers(RateLimitedLog(time.monotonic, logging.getLogger("lockstep.connection")))
+    )

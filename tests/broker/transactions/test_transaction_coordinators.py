@@ -29,7 +29,7 @@ async def test_ids_are_spread_over_the_log_groups(start_broker: StartBroker) -> 
     assert transactions.log_group_of("a") is None
     assert refused(lambda: transactions.describe("a")) is ErrorCode.NOT_COORDINATOR
     assert list(transactions.list_all()) == []
-    await transactions.create_topic(broker.assembly.controller)
+    await transactions.create_topic(broker.assembly.forwarder)
     assert {transactions.log_group_of(name) for name in names} == {1, 2}
     for name in names:
         await transactions.init_producer_id(name, 1_000, -1, -1)
@@ -42,8 +42,8 @@ async def test_a_coordinator_that_is_held_up_serves_when_it_has_been_heard_again
 ) -> None:
     """Its lease has lapsed: a refusal would end its producers, of which some do not ask again."""
     transactions: TransactionCoordinators = broker.assembly.transactions
-    await transactions.create_topic(broker.assembly.controller)
-    await broker.assembly.controller.ensure("t")
+    await transactions.create_topic(broker.assembly.forwarder)
+    await broker.assembly.forwarder.ensure_topic("t")
     monkeypatch.setattr(LogGroup, "has_lease", False)
     identity = await transactions.init_producer_id("a", 1_000, -1, -1)
     await transactions.add_partitions("a", *identity, [("t", 0)], 0)
@@ -60,7 +60,7 @@ async def test_a_coordinator_that_is_deposed_says_nothing(
 ) -> None:
     """That it may be so is found out first, by whoever asks."""
     transactions: TransactionCoordinators = broker.assembly.transactions
-    await transactions.create_topic(broker.assembly.controller)
+    await transactions.create_topic(broker.assembly.forwarder)
     identity = await transactions.init_producer_id("a", 1_000, -1, -1)
 
     def deposed(read_index: ReadIndex) -> asyncio.Future[bool]:
@@ -84,7 +84,7 @@ async def test_a_coordinator_that_is_deposed_says_nothing(
 
 async def test_a_log_group_comes_and_goes(broker: Broker) -> None:
     transactions: TransactionCoordinators = broker.assembly.transactions
-    await transactions.create_topic(broker.assembly.controller)
+    await transactions.create_topic(broker.assembly.forwarder)
     await transactions.init_producer_id("a", 1_000, -1, -1)
     group, state = broker.groups[1], transactions.coordinators()[0].state
     with pytest.raises(ValueError, match="has a shard already"):

@@ -110,7 +110,7 @@ async def make(start_broker: StartBroker, **texts: str) -> World:
     client = await Client.connect(broker.port)
     await client.create("t", 4)
     await client.close()
-    await broker.assembly.transactions.create_topic(broker.assembly.controller)
+    await broker.assembly.transactions.create_topic(broker.assembly.forwarder)
     return World(broker)
 
 

@@ -12,7 +12,7 @@ from lockstep.broker.controller.alter_configs_shared import ConfigAlteration
 from lockstep.broker.controller.cluster_status import GroupReports
 from lockstep.broker.controller.config_changes import ConfigChanges
 from lockstep.broker.controller.damage_reports import DamageReports
-from lockstep.broker.controller.forwarder import Controller
+from lockstep.broker.controller.forwarder import ControllerForwarder
 from lockstep.broker.controller.leadership_transfer import LeadershipTransfers
 from lockstep.broker.controller.partition_commands import PartitionCommands
 from lockstep.broker.controller.topics import Topics
@@ -94,11 +94,11 @@ class ControllerCaller(Caller):
         self.topics, self.transfers = FakeTopics(metadata), FakeTransfers()
         cluster, nodes = metadata.cluster, metadata.nodes
         changes = ConfigChanges(cluster, nodes, self.topics)
-        alteration = ConfigAlteration(1, Controller(cluster, self.topics, None), changes)
+        alteration = ConfigAlteration(1, ControllerForwarder(cluster, self.topics, None), changes)
         reports, damage_reports = GroupReports(cluster, None), DamageReports(cluster, nodes, None)
         super().__init__(
-            *api.handlers(cluster, nodes, self.topics, alteration),
-            *api.node_handlers(
+            *api.build_handlers(cluster, nodes, self.topics, alteration),
+            *api.build_cluster_handlers(
                 cluster, nodes, metadata.endpoints, self.topics, reports, damage_reports,
                 cast(LeadershipTransfers, self.transfers), None, lambda: NOW_MS,
             ),

@@ -6,7 +6,7 @@ from collections.abc import Awaitable
 from typing import Any, cast
 
 from lockstep.broker.coordination.api.find_coordinator import FindCoordinator, Registry
-from lockstep.broker.coordination.coordinator_registry import TopicMaker
+from lockstep.broker.coordination.coordinator_registry import TopicCreator
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.time_slices import TimeSlicer
 from lockstep.protocol.errors import ErrorCode
@@ -26,7 +26,7 @@ class FakeRegistry:
         self.creations = 0
         self._error = error
 
-    async def create_topic(self, topics: TopicMaker) -> None:
+    async def create_topic(self, topic_creator: TopicCreator) -> None:
         self.creations += 1
         if self._error is not E.NONE:
             raise RequestError(self._error, "no room")
@@ -45,7 +45,7 @@ async def find(
     handler = FindCoordinator(
         cast(Registry, groups),
         cast(Registry, transactions),
-        cast(TopicMaker, None),
+        cast(TopicCreator, None),
         metadata.endpoints,
         TimeSlicer(lambda _: None),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import cast
 
-from lockstep.broker.groups.api import handlers
+from lockstep.broker.groups.api import build_handlers
 from lockstep.broker.requests.request_context import Needs
 from lockstep.broker.transactions.verification_client import Verification
 from lockstep.protocol.fields import Struct
@@ -47,7 +47,7 @@ REQUESTS: list[tuple[Struct, list[str]]] = [
 @each_case(("request_", "keys"), REQUESTS, ids=[type(each).__name__ for each, _ in REQUESTS])
 def test_the_shards_of_a_request(request_: Struct, keys: list[str]) -> None:
     groups = FakeGroups()
-    room = handlers(groups(), FakeMetadata().cluster, cast(Verification, None), groups.time_slicer)
+    room = build_handlers(groups(), FakeMetadata().cluster, cast(Verification, None), groups.time_slicer)
     (handler,) = [each for each in room if each.api_key == request_.SCHEMA.api_key]
     assert handler.needs is Needs.COORDINATOR
     assert [list(each) for each in handler.lapsed_leaderships(request_)] == [keys]  # type: ignore[call-overload]
@@ -55,5 +55,5 @@ def test_the_shards_of_a_request(request_: Struct, keys: list[str]) -> None:
 
 def test_each_handler_takes_one() -> None:
     groups = FakeGroups()
-    room = handlers(groups(), FakeMetadata().cluster, cast(Verification, None), groups.time_slicer)
+    room = build_handlers(groups(), FakeMetadata().cluster, cast(Verification, None), groups.time_slicer)
     assert {each.api_key for each in room} == {each.SCHEMA.api_key for each, _ in REQUESTS}

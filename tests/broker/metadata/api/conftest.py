@@ -22,7 +22,9 @@ class MetadataCaller(Caller):
         """The topics that Metadata has asked the controller for."""
         self.creation_error = ErrorCode.NONE
         metadata = self.metadata
-        super().__init__(*api.handlers(metadata.cluster, metadata.nodes, metadata.endpoints, self._ensure))
+        super().__init__(
+            *api.build_handlers(metadata.cluster, metadata.nodes, metadata.endpoints, self._ensure)
+        )
 
     def create(self, name: str, partitions: int = 1) -> bytes:
         """Record a topic in group 1; returns its id."""

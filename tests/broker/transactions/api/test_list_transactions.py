@@ -16,7 +16,7 @@ async def begin(broker: Broker, client: Client, *names: str) -> None:
     """These ids, the last of them with a transaction under way."""
     await client.create("t")
     transactions = broker.assembly.transactions
-    await transactions.create_topic(broker.assembly.controller)
+    await transactions.create_topic(broker.assembly.forwarder)
     for name in names:
         identity = await transactions.init_producer_id(name, 60_000, -1, -1)
     await transactions.add_partitions(names[-1], *identity, [("t", 0)], 0)

@@ -11,7 +11,7 @@ from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS
 from lockstep.broker.produce.transaction_markers import Marker
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import Needs
-from lockstep.broker.transactions.api import handlers
+from lockstep.broker.transactions.api import build_handlers
 from lockstep.broker.transactions.api.add_offsets_to_txn import AddOffsetsToTxn
 from lockstep.broker.transactions.api.add_partitions_to_txn import AddPartitionsToTxn
 from lockstep.broker.transactions.api.describe_transactions import DescribeTransactions
@@ -155,7 +155,7 @@ SEVERAL = [AddPartitionsToTxnTransaction(transactional_id=name) for name in ("a"
 def test_the_shards_of_a_request(request_: Struct, keys: list[list[str]]) -> None:
     markers = cast(MarkerSender, FakeMarkers())
     cluster = FakeMetadata().cluster
-    room = handlers(FakeTransactions()(), FakeProducerIds(), markers, cluster, len, lambda: NOW_MS)
+    room = build_handlers(FakeTransactions()(), FakeProducerIds(), markers, cluster, len, lambda: NOW_MS)
     (handler,) = [each for each in room if each.api_key == request_.SCHEMA.api_key]
     found: Any = handler.lapsed_leaderships(request_)
     assert [list(each) for each in found] == keys
