@@ -15,9 +15,9 @@ from lockstep.broker.controller.cluster_status import GroupReports
 from lockstep.broker.controller.config_changes import ConfigChanges
 from lockstep.broker.controller.damage_reports import DamageReports
 from lockstep.broker.controller.forwarder import ControllerForwarder, ForwardedRequests
-from lockstep.broker.controller.leadership_transfer import LeadershipTransfers
 from lockstep.broker.controller.partition_commands import PartitionCommands
 from lockstep.broker.controller.topics import Topics
+from lockstep.broker.controller.transfer_requests import TransferRequests
 from lockstep.broker.coordination import api as coordination_api
 from lockstep.broker.fetch import api as fetch_api
 from lockstep.broker.fetch.fetch_purgatory import FetchPurgatory
@@ -190,7 +190,7 @@ class Assembly:
             *controller_api.build_handlers(cluster, nodes, topics, alteration),
             *controller_api.build_cluster_handlers(
                 cluster, nodes, self.endpoints, topics, self.reports,
-                DamageReports(cluster, nodes, self.peering), LeadershipTransfers(self.peering), self.quorum,
+                DamageReports(cluster, nodes, self.peering), TransferRequests(self.peering), self.quorum,
                 self.clock_ms,
             ),
         ]  # fmt: skip

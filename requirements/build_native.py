@@ -62,7 +62,7 @@ WANTED = (
     "lockstep/broker/produce/batch_validation.py",
     "lockstep/broker/fetch/fetch_purgatory.py",
     "lockstep/broker/fetch/fetch_session.py",
-    "lockstep/broker/produce/transaction_markers.py",
+    "lockstep/broker/produce/marker_batches.py",
 )
 LEFT_OUT = {
     "lockstep/broker/produce/producer_state.py": "an exception's attribute with a default",

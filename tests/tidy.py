@@ -111,7 +111,7 @@ PURE = (
     "broker/settings/suggestions.py",
     "broker/metadata/topic_names.py",
     "broker/metadata/topic_validation.py",
-    "broker/produce/transaction_markers.py",
+    "broker/produce/marker_batches.py",
     "broker/transactions/id_pattern.py",
     "broker/transactions/transaction_records.py",
     "broker/transactions/transaction_state.py",

@@ -14,7 +14,7 @@
 | `forwarder` | requests forwarded to the controller (KIP-590) |
 | `reassignment` | partitions that clients move, by whole log groups |
 | `cluster_admin` | nodes added and removed, preferred leaders |
-| `leadership_transfer` | requests to leaders to transfer their leadership |
+| `transfer_requests` | requests to leaders to transfer their leadership |
 | `cluster_status`, `group_report` | the cluster's status, and a log group's by its leader |
 | `damage_reports` | damaged offset ranges on each node, and skipping them |
 | `raft_voters` | the errors of AddRaftVoter and RemoveRaftVoter |

@@ -12,8 +12,8 @@ from typing import Final
 
 from lockstep.broker.controller.cluster_status import GroupReports
 from lockstep.broker.controller.group_report import Document
-from lockstep.broker.controller.leadership_transfer import LeadershipTransfers
 from lockstep.broker.controller.topics import Topics
+from lockstep.broker.controller.transfer_requests import TransferRequests
 from lockstep.broker.membership.placement import with_node, without_node
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, MetadataCache
 from lockstep.broker.metadata.metadata_image import place_command, remove_node_command
@@ -36,7 +36,7 @@ class ClusterAdmin:
         nodes: NodeRegistry,
         topics: Topics,
         reports: GroupReports,
-        transfers: LeadershipTransfers,
+        transfers: TransferRequests,
     ) -> None:
         self._cluster = cluster
         self._nodes = nodes

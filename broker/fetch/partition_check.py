@@ -13,15 +13,14 @@ from typing import Final
 from lockstep.broker.fetch.fetch_session import FetchItem
 from lockstep.broker.fetch.follower_fetch import follower_error, offset_error
 from lockstep.broker.fetch.replica_selector import RackAwareReplicaSelector
-from lockstep.broker.metadata.leader_epochs import end_of_epoch, epoch_error, last_leader
+from lockstep.broker.metadata.current_leader import FETCH_ERRORS, FETCH_MIN_VERSION, current_leader
+from lockstep.broker.metadata.leader_epochs import end_of_epoch, epoch_error
 from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.fetch import EpochEndOffset, LeaderIdAndEpoch, PartitionData
 
 STORAGE_ERRORS_MIN_VERSION: Final = 6
 FOLLOWER_READ_MIN_VERSION: Final = 11
-CURRENT_LEADER_MIN_VERSION: Final = 16
-LEADERSHIP_ERRORS: Final = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 NO_RECORDS: Final = b""
 
 
@@ -131,11 +130,7 @@ class PartitionCheck:
             aborted_transactions=None,
             records=NO_RECORDS,
         )
-        if (
-            error in LEADERSHIP_ERRORS
-            and self._api_version >= CURRENT_LEADER_MIN_VERSION
-            and item.partition is not None
-        ):
-            leader_id, leader_epoch = last_leader(item.partition)
+        if error in FETCH_ERRORS and self._api_version >= FETCH_MIN_VERSION and item.partition is not None:
+            leader_id, leader_epoch = current_leader(item.partition)
             data.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
         return data

@@ -50,11 +50,6 @@ def epoch_mismatch(partition: Partition, current_leader_epoch: int) -> ErrorCode
     return ErrorCode.NONE
 
 
-def last_leader(partition: Partition) -> tuple[int, int]:
-    """The leader that this node knows (-1: none), and the leader epoch. Source: KIP-951."""
-    return partition.group.leader_id, partition.leader_epoch
-
-
 def end_of_epoch(partition: Partition, leader_epoch: int) -> tuple[int, int]:
     """The newest epoch at or below `leader_epoch` and the offset where it ends; (-1, -1) where unknown.
 

@@ -1,7 +1,8 @@
-"""The replicas, leader and in-sync replicas of partitions, as Metadata and similar APIs report them.
+"""The replicas, leader and in-sync replicas (ISR) of partitions, as Metadata and similar APIs report them.
 
-A log group's partitions share their replicas; those of living nodes are in sync, except those that their
-leader last reported as out of sync (`broker/peers/in_sync_replicas.py`). A leader is named only once it is
+This module shows the ISR to clients; `broker/peers/in_sync_replicas.py` computes it, on each leader. A log
+group's partitions share their replicas; those of living nodes are in sync, except those that their leader
+last reported as out of sync. A leader is named only once it is
 known to have replayed group 0 up to the partition's record: before, it would reject produce requests
 (KAFKA-15591). During a reassignment, replicas that are added or removed are listed, and one that does not
 vote yet, or any more, is not in sync.

@@ -1,4 +1,7 @@
-"""The in-sync replicas (ISR) of a log group, as its leader sees them and clients are shown. Pure.
+"""The in-sync replicas (ISR) of a log group, as its leader computes them. Pure.
+
+This module computes the ISR; leaders report it to the other nodes, and `broker/metadata/replica_state.py`
+shows it to clients.
 
 Owns: the rule, Kafka's (`replica.lag.time.max.ms`). A node that is not alive or does not vote is out of sync
 at once; one that is alive is out of sync once it has not reached an end that the log had LAG_SECONDS ago: a

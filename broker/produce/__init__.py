@@ -8,7 +8,7 @@
 | `record_keys`, `batch_times`, `recompression` | checks and changes of a batch's records |
 | `producer_state` | the last batches of each producer, for idempotence |
 | `duplicate_append_time` | the append time of a batch that was sent again |
-| `transaction_markers` | commit and abort markers in one log group |
+| `marker_batches` | the control batches that end transactions in one log group; it appends none |
 | `rejected_batches` | the partition and the producer of a batch that Produce rejected |
 | `delayed_produce` | the appends of one Produce, and the response that waits for their commits |
 | `produce_fast_path` | requests like the last one of their connection, appended without being decoded |

@@ -8,7 +8,7 @@ next `when_committed`.
 
 A transactional batch begins a transaction in its partition only after its coordinator has verified the
 partition (`VerificationRequired`); a transaction ends in all partitions of the group at once, by the markers
-that `broker/produce/transaction_markers.py` makes.
+that `broker/produce/marker_batches.py` builds.
 
 Source: Kafka's UnifiedLog for which error is returned when; KIP-98 and KIP-890 for transactions.
 """
@@ -28,6 +28,12 @@ from lockstep.broker.produce.append_result import (
 from lockstep.broker.produce.batch_times import validate_timestamps
 from lockstep.broker.produce.batch_validation import AppendLimits, check, check_transactional, header_of
 from lockstep.broker.produce.duplicate_append_time import append_time_of_duplicate
+from lockstep.broker.produce.marker_batches import (
+    MarkerBatch,
+    TxnMarkerEntry,
+    build_marker_batches,
+    record_appended_markers,
+)
 from lockstep.broker.produce.producer_state import (
     NEW,
     NotInTransaction,
@@ -36,7 +42,6 @@ from lockstep.broker.produce.producer_state import (
     StaleProducerEpoch,
 )
 from lockstep.broker.produce.recompression import recompress
-from lockstep.broker.produce.transaction_markers import Marker, MarkerBatch, marker_batches, record_markers
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.settings.config import COMPRESSED_AS_SENT
 from lockstep.broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT
@@ -387,7 +392,7 @@ class Appender:
     def end_transactions(
         self,
         partitions: Sequence[PartitionLog],
-        marker: Marker,
+        marker: TxnMarkerEntry,
         extra: Sequence[tuple[PartitionLog, bytearray, BatchHeader]] = (),
         reserved: bool = True,
     ) -> None:
@@ -407,7 +412,7 @@ class Appender:
             return
         offsets = self.group.append_together([*[each.entry for each in markers], *extra], reserved=reserved)
         time_ms = self.group.append_time_ms
-        record_markers(self.producers, markers, offsets, time_ms)
+        record_appended_markers(self.producers, markers, offsets, time_ms)
         for (partition, _, own_header), offset in zip(extra, offsets[len(markers) :], strict=True):
             self.producers.record(partition.local_id, own_header, offset, time_ms)
 
@@ -420,7 +425,9 @@ class Appender:
         return checked
 
     def end_several(
-        self, ends: Sequence[tuple[Marker, Sequence[PartitionLog]]], batch: ValidatedBatch | None = None
+        self,
+        ends: Sequence[tuple[TxnMarkerEntry, Sequence[PartitionLog]]],
+        batch: ValidatedBatch | None = None,
     ) -> AppendResult | None:
         """Write the markers of several producers, and one batch, in one frame: all of it or nothing.
 
@@ -438,11 +445,13 @@ class Appender:
             offsets = self.group.append_together(batches, notes=notes, reserved=not first)
         except APPEND_ERRORS as error:
             raise _log_error(error) from None
-        record_markers(self.producers, markers, offsets[len(first) :], self.group.append_time_ms)
+        record_appended_markers(self.producers, markers, offsets[len(first) :], self.group.append_time_ms)
         return None if batch is None else self._record_appended([batch], offsets[:1], notes)[0]
 
-    def _markers_of(self, partitions: Sequence[PartitionLog], marker: Marker) -> list[MarkerBatch]:
-        return marker_batches(self.producers, self.group.partitions, partitions, marker, self.clock_ms())
+    def _markers_of(self, partitions: Sequence[PartitionLog], marker: TxnMarkerEntry) -> list[MarkerBatch]:
+        return build_marker_batches(
+            self.producers, self.group.partitions, partitions, marker, self.clock_ms()
+        )
 
 
 def _log_error(error: Exception) -> RequestError:

@@ -15,7 +15,12 @@ from functools import partial
 from typing import Final
 
 from lockstep.broker.locks.lock_check import require_no_locks
-from lockstep.broker.metadata.leader_epochs import last_leader
+from lockstep.broker.metadata.current_leader import (
+    PRODUCE_ERRORS,
+    PRODUCE_MIN_VERSION,
+    current_leader,
+    leader_endpoints,
+)
 from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition, Topic
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.produce.append_result import (
@@ -45,7 +50,6 @@ from lockstep.storage.log_group import LogGroup
 from lockstep.storage.types import Buffer
 
 PartitionBatch = tuple[Topic, Partition, Buffer]
-CURRENT_LEADER_MIN_VERSION: Final = 10
 TOPIC_IDS_MIN_VERSION: Final = 13
 MAX_TEXT: Final = 5_000
 """Characters of an error text: the longest names of topic and lock, escaped, and the sentence around them."""
@@ -371,18 +375,19 @@ class DelayedProduce(PendingResponse):
 
     def _add_leaders(self, response: ProduceResponse) -> None:
         """Name the known leaders of the partitions that this node does not lead (KIP-951)."""
-        if self._produce_version < CURRENT_LEADER_MIN_VERSION:
+        if self._produce_version < PRODUCE_MIN_VERSION:
             return
+        leader_ids = []
         for each, partition in self._partition_responses(response):
-            if partition is None or each.error_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+            if partition is None or each.error_code not in PRODUCE_ERRORS:
                 continue
-            leader_id, leader_epoch = last_leader(partition)
+            leader_id, leader_epoch = current_leader(partition)
             each.current_leader = LeaderIdAndEpoch(leader_id=leader_id, leader_epoch=leader_epoch)
-            node = self._endpoints.of(leader_id, self._client)
-            if node is not None and all(known.node_id != leader_id for known in response.node_endpoints):
-                response.node_endpoints.append(
-                    NodeEndpoint(node_id=leader_id, host=node.host, port=node.port, rack=node.rack)
-                )
+            leader_ids.append(leader_id)
+        response.node_endpoints += [
+            NodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
+            for each in leader_endpoints(leader_ids, self._endpoints, self._client)
+        ]
 
 
 def _find_partition(topic: Topic, data: PartitionProduceData) -> tuple[Partition, Buffer]:

@@ -18,7 +18,7 @@ from lockstep.broker.locks.lock_headers import lock_requests
 from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition
 from lockstep.broker.produce.append_result import AppendResult
 from lockstep.broker.produce.appender import Appender
-from lockstep.broker.produce.transaction_markers import Marker
+from lockstep.broker.produce.marker_batches import TxnMarkerEntry
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.settings.topic_config import LOCKS_KEPT
 from lockstep.protocol.errors import ErrorCode
@@ -242,8 +242,8 @@ def _is_open(appender: Appender, producer_id: int, partition: PartitionLog) -> b
     return producer is not None and producer.is_open
 
 
-def _marker(producer_id: int, *, is_commit: bool) -> Marker:
-    return Marker(producer_id, ENDED_EPOCH, COORDINATOR_EPOCH, is_commit, TRANSACTION_VERSION)
+def _marker(producer_id: int, *, is_commit: bool) -> TxnMarkerEntry:
+    return TxnMarkerEntry(producer_id, ENDED_EPOCH, COORDINATOR_EPOCH, is_commit, TRANSACTION_VERSION)
 
 
 def _require_few(stages: Sequence[Stage]) -> None:

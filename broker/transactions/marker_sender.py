@@ -21,7 +21,7 @@ from typing import Final, NamedTuple
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, MetadataCache
 from lockstep.broker.peers.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
 from lockstep.broker.produce.appender import Appender
-from lockstep.broker.produce.transaction_markers import Marker
+from lockstep.broker.produce.marker_batches import TxnMarkerEntry
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
 from lockstep.storage.partition import PartitionLog
@@ -60,7 +60,7 @@ PartitionKey = tuple[bytes, int]
 class PendingMarkers(NamedTuple):
     """The markers of one transaction in one request."""
 
-    marker: Marker
+    marker: TxnMarkerEntry
     term: int
     """The group's term when the request was built: a late request may not end the next transaction of the
     same epoch. By then the group has had another term, or the same leader has handled the request before."""
@@ -90,7 +90,7 @@ class MarkerSender:
         if peering is not None:
             peering.handlers[RequestKind.MARKERS] = self._handle_request
 
-    async def write(self, partitions: Sequence[TopicPartition], marker: Marker) -> None:
+    async def write(self, partitions: Sequence[TopicPartition], marker: TxnMarkerEntry) -> None:
         """Return when the transaction has ended in all these partitions.
 
         Raises RequestError(TRANSACTION_COORDINATOR_FENCED or INVALID_PRODUCER_EPOCH) where a newer
@@ -119,7 +119,7 @@ class MarkerSender:
             raise rejection
 
     async def write_here(
-        self, topic_partitions: Sequence[TopicPartition], marker: Marker
+        self, topic_partitions: Sequence[TopicPartition], marker: TxnMarkerEntry
     ) -> dict[TopicPartition, ErrorCode]:
         """Ends a transaction in partitions that should be led here, by an admin tool's request."""
         if not is_sound(marker):
@@ -140,7 +140,7 @@ class MarkerSender:
     # --- one try --------------------------------------------------------------------------------------------
 
     async def _try(
-        self, topic_partitions: Sequence[TopicPartition], marker: Marker
+        self, topic_partitions: Sequence[TopicPartition], marker: TxnMarkerEntry
     ) -> dict[TopicPartition, ErrorCode]:
         by_group, unknown = self._resolve(topic_partitions)
         codes: dict[TopicPartition, ErrorCode] = {}
@@ -332,7 +332,9 @@ class _MarkerQueue:
         return [[ErrorCode.NOT_LEADER_OR_FOLLOWER] * len(each.partitions) for each in endings]
 
 
-def _append_end(appender: Appender, logs: Sequence[PartitionLog], marker: Marker) -> dict[int, ErrorCode]:
+def _append_end(
+    appender: Appender, logs: Sequence[PartitionLog], marker: TxnMarkerEntry
+) -> dict[int, ErrorCode]:
     """Append one marker to each; where one of them rejects, the others get theirs all the same."""
     try:
         appender.end_transactions(logs, marker)
@@ -361,7 +363,7 @@ def _decode_ending(fields: object) -> PendingMarkers:
     """Decodes a peer's request; ValueError for numbers that no log may hold."""
     match fields:
         case [int(id_), int(epoch), int(by), bool(commit), int(version), int(term), list(partitions)]:
-            marker = Marker(id_, epoch, by, commit, version)
+            marker = TxnMarkerEntry(id_, epoch, by, commit, version)
         case _:
             raise ValueError("no marker")
     if not is_sound(marker):
@@ -369,7 +371,7 @@ def _decode_ending(fields: object) -> PendingMarkers:
     return PendingMarkers(marker, term, [_where(each) for each in partitions])
 
 
-def is_sound(marker: Marker) -> bool:
+def is_sound(marker: TxnMarkerEntry) -> bool:
     """Returns whether a marker's numbers are valid for a coordinator's."""
     return (
         0 <= marker.producer_id < 1 << 63

@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.process.log_text import printable
 from lockstep.broker.produce.appender import Appender
-from lockstep.broker.produce.transaction_markers import Marker
+from lockstep.broker.produce.marker_batches import TxnMarkerEntry
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.transactions.request_queue import KeyedQueue, PendingResult, Work, set_error
 from lockstep.broker.transactions.transaction_records import (
@@ -68,7 +68,7 @@ RETRY_SECONDS: Final = 0.05
 class MarkerWriter(Protocol):
     """Writes markers to other log groups; `marker_sender.MarkerSender`."""
 
-    async def write(self, partitions: Sequence[TopicPartition], marker: Marker) -> None:
+    async def write(self, partitions: Sequence[TopicPartition], marker: TxnMarkerEntry) -> None:
         """Returns when every partition has it committed, however long that takes; those of deleted topics
         count as done. Raises RequestError where one knows of a newer coordinator or producer; the others have
         it.
@@ -392,7 +392,9 @@ class TransactionCoordinator:
         await self._until_appended(lambda: self.group.append(*batch, reserved=True))
         await self._committed()
 
-    async def _end_own(self, transactional_id: str, own: Sequence[PartitionLog], marker: Marker) -> None:
+    async def _end_own(
+        self, transactional_id: str, own: Sequence[PartitionLog], marker: TxnMarkerEntry
+    ) -> None:
         try:
             await self._until_appended(lambda: self._appender.end_transactions(own, marker))
         except RequestError:
@@ -431,8 +433,8 @@ class TransactionCoordinator:
                 others.append((name, index))
         return own, others
 
-    def _marker(self, transactional_id: str, prepared: TransactionMetadata) -> Marker:
-        return Marker(
+    def _marker(self, transactional_id: str, prepared: TransactionMetadata) -> TxnMarkerEntry:
+        return TxnMarkerEntry(
             prepared.producer_id,
             prepared.producer_epoch,
             self.group.leader_epoch(self._partition(transactional_id)),

@@ -14,8 +14,8 @@ from lockstep.broker.locks.lock_table import LockTable
 from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.produce.append_result import AppendResult, Unverified, VerificationRequired
 from lockstep.broker.produce.appender import Appender, BatchRejected
+from lockstep.broker.produce.marker_batches import TxnMarkerEntry
 from lockstep.broker.produce.producer_state import ProducerState
-from lockstep.broker.produce.transaction_markers import Marker
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT
 from lockstep.protocol.errors import ErrorCode
@@ -45,7 +45,7 @@ LIMITS = Limits()
 LOCKED = Limits(lockstep_locks=LOCKS_KEPT)
 
 ID = "a transactional id"
-COMMIT = Marker(9, 0, 3, True, 1)
+COMMIT = TxnMarkerEntry(9, 0, 3, True, 1)
 ABORT = COMMIT._replace(is_commit=False)
 
 
@@ -193,7 +193,7 @@ class Transactional:
         assert (partition.next_offset, self.producers.snapshot(NOW_MS)) == (end, producers)
         return found.guard
 
-    def refuse_end(self, error: ErrorCode, *partitions: PartitionLog, marker: Marker) -> None:
+    def refuse_end(self, error: ErrorCode, *partitions: PartitionLog, marker: TxnMarkerEntry) -> None:
         ends = [each.next_offset for each in partitions]
         producers = self.producers.snapshot(NOW_MS)
         with pytest.raises(RequestError) as refused:

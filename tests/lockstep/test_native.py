@@ -31,7 +31,7 @@ SAME_TESTS = (
     "tests/storage/log/test_tail_cache.py",
     "tests/broker/produce/test_appender.py",
     "tests/broker/produce/test_batch_validation.py",
-    "tests/broker/produce/test_transaction_markers.py",
+    "tests/broker/produce/test_marker_batches.py",
 )
 NOT_COMPILED = (
     "a_fault_",  # planted into classes, which compiled code does not look into

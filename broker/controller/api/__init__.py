@@ -38,8 +38,8 @@ from lockstep.broker.controller.api.update_features import UpdateFeatures
 from lockstep.broker.controller.cluster_admin import ClusterAdmin
 from lockstep.broker.controller.cluster_status import ClusterStatus, GroupReports
 from lockstep.broker.controller.damage_reports import DamageReports
-from lockstep.broker.controller.leadership_transfer import LeadershipTransfers
 from lockstep.broker.controller.topics import Topics
+from lockstep.broker.controller.transfer_requests import TransferRequests
 from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.peers.controller_quorum import ControllerQuorum
@@ -77,7 +77,7 @@ def build_cluster_handlers(
     topics: Topics,
     reports: GroupReports,
     damage_reports: DamageReports,
-    transfers: LeadershipTransfers,
+    transfers: TransferRequests,
     quorum: ControllerQuorum | None,
     clock_ms: Callable[[], int],
 ) -> list[RequestHandler]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from lockstep.broker.controller.leadership_transfer import LeadershipTransfers
+from lockstep.broker.controller.transfer_requests import TransferRequests
 from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition
 from lockstep.broker.metadata.topic_names import MAX_NAME_CHARACTERS
 from lockstep.broker.peers.node_registry import NodeRegistry
@@ -39,7 +39,7 @@ class ElectLeaders(RequestHandler):
     versions = (0, 2)
     needs = Needs.CONTROLLER
 
-    def __init__(self, cluster: MetadataCache, nodes: NodeRegistry, transfers: LeadershipTransfers) -> None:
+    def __init__(self, cluster: MetadataCache, nodes: NodeRegistry, transfers: TransferRequests) -> None:
         self._cluster = cluster
         self._nodes = nodes
         self._transfers = transfers

@@ -21,13 +21,10 @@ from lockstep.broker.fetch.fetch_session import (
     FetchSessionError,
     FetchSessions,
 )
-from lockstep.broker.fetch.partition_check import (
-    CURRENT_LEADER_MIN_VERSION,
-    LEADERSHIP_ERRORS,
-    PartitionCheck,
-)
+from lockstep.broker.fetch.partition_check import PartitionCheck
 from lockstep.broker.fetch.partition_reads import ColdRead, PartitionReads, ReadLimits, read_from_memory
 from lockstep.broker.fetch.replica_selector import RackAwareReplicaSelector
+from lockstep.broker.metadata.current_leader import FETCH_ERRORS, FETCH_MIN_VERSION, leader_endpoints
 from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.network.unsent_bytes import UnsentBytes
@@ -234,18 +231,17 @@ class _FetchRequest:
                     else FetchableTopicResponse(topic=topic_key)  # type: ignore[arg-type]
                 )
             topics[-1].partitions.append(data)
-            if data.error_code in LEADERSHIP_ERRORS:
+            if data.error_code in FETCH_ERRORS:
                 leader_ids.add(data.current_leader.leader_id)
             if session is not None:
                 item.update_cached(data)
                 if data.records:
                     session.move_to_end(item)
         response = FetchResponse(session_id=self._fetch_context.session_id, responses=topics)
-        if leader_ids and self._api_version >= CURRENT_LEADER_MIN_VERSION:
+        if leader_ids and self._api_version >= FETCH_MIN_VERSION:
             response.node_endpoints = [
                 NodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
-                for leader_id in sorted(leader_ids)
-                if (each := self._handler.endpoints.of(leader_id, self._client)) is not None
+                for each in leader_endpoints(sorted(leader_ids), self._handler.endpoints, self._client)
             ]
         return response
 

@@ -7,7 +7,7 @@ no part in the response. Source: Kafka's KafkaApis.handleWriteTxnMarkersRequest.
 
 from __future__ import annotations
 
-from lockstep.broker.produce.transaction_markers import Marker
+from lockstep.broker.produce.marker_batches import TxnMarkerEntry
 from lockstep.broker.requests.request_context import ClientContext, RequestHandler
 from lockstep.broker.transactions.marker_sender import MarkerSender
 from lockstep.protocol.api import ApiKey, RequestHeader
@@ -39,7 +39,7 @@ class WriteTxnMarkers(RequestHandler):
         )
 
     async def _result(self, requested: WritableTxnMarker) -> WritableTxnMarkerResult:
-        marker = Marker(
+        marker = TxnMarkerEntry(
             requested.producer_id,
             requested.producer_epoch,
             requested.coordinator_epoch,

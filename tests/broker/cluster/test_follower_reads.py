@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.broker.controller.leadership_transfer import LeadershipTransfers
+from lockstep.broker.controller.transfer_requests import TransferRequests
 from lockstep.broker.metadata.metadata_cache import Partition
 from lockstep.broker.node.cluster_node import ClusterNode
 from lockstep.broker.settings.kafka_names import LEADER_SELECTOR, RACK_AWARE_SELECTOR
@@ -306,7 +306,7 @@ async def test_a_long_poll_ends_when_the_follower_leads_and_when_its_topic_goes(
     client, epoch = await cluster.client(heir), cluster.brokers[heir].groups[GROUP].term
     waiting = asyncio.ensure_future(fetched(client, 1, current_leader_epoch=epoch, max_wait_ms=15_000))
     await asyncio.sleep(0.1)
-    await LeadershipTransfers(cluster.brokers[before].assembly.peering).begin(GROUP, heir)
+    await TransferRequests(cluster.brokers[before].assembly.peering).begin(GROUP, heir)
     data = await asyncio.wait_for(waiting, 10)
     assert data.error_code == ErrorCode.FENCED_LEADER_EPOCH
     await cluster.until(lambda: cluster.leader_of(GROUP) == heir, "new leader")

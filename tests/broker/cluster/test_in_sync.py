@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from lockstep.broker.controller.leadership_transfer import LeadershipTransfers
+from lockstep.broker.controller.transfer_requests import TransferRequests
 from lockstep.broker.node.cluster_node import ClusterNode
 from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.peers.node_status import Status
@@ -103,7 +103,7 @@ async def test_who_comes_back_is_in_sync_once_it_has_caught_up(
     held.add(late)
     await cluster.start(late)
     await stays_out(late)
-    await LeadershipTransfers(cluster.brokers[leader].assembly.peering).begin(GROUP, heir)
+    await TransferRequests(cluster.brokers[leader].assembly.peering).begin(GROUP, heir)
     await cluster.until(lambda: cluster.leader_of(GROUP) == heir, "next leader")
     await stays_out(late)
     held.clear()

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from lockstep.broker.produce.transaction_markers import Marker
+from lockstep.broker.produce.marker_batches import TxnMarkerEntry
 from lockstep.broker.server import Broker
 from lockstep.protocol.errors import ErrorCode as E
 from lockstep.protocol.messages.delete_records import (
@@ -275,7 +275,7 @@ async def test_behind_a_marker_any_later_sequence_goes(locked: Client, broker: B
     found = broker.assembly.cluster.partition("t", 0)
     assert found is not None
     appender = broker.assembly.appenders[found.group.group_id]
-    appender.end_transactions([found.log], Marker(5, 0, 0, False, 0))
+    appender.end_transactions([found.log], TxnMarkerEntry(5, 0, 0, False, 0))
     assert [await code(1), await code(1), await code(3)] == [0, 0, E.OUT_OF_ORDER_SEQUENCE_NUMBER]
-    appender.end_transactions([found.log], Marker(5, 0, 0, False, 0))
+    appender.end_transactions([found.log], TxnMarkerEntry(5, 0, 0, False, 0))
     assert [await code(1), await code(0), await code(3)] == [0, E.OUT_OF_ORDER_SEQUENCE_NUMBER, 0]

@@ -10,8 +10,8 @@ import pytest
 
 from lockstep.broker.produce.append_result import VerificationGuardMismatch, VerificationRequired
 from lockstep.broker.produce.appender import Appender
+from lockstep.broker.produce.marker_batches import TxnMarkerEntry
 from lockstep.broker.produce.producer_state import ProducerState
-from lockstep.broker.produce.transaction_markers import Marker
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.records.batch import LOG_APPEND_TIME_FLAG, BatchHeader, read_header, verify
@@ -326,7 +326,7 @@ async def test_a_marker_is_refused_in_all_partitions_or_none(both: Transactional
     both.append(both.two, 0, epoch=2, verified=True)
     partitions = (both.one, both.two)
     both.refuse_end(ErrorCode.INVALID_PRODUCER_EPOCH, *partitions, marker=COMMIT)
-    both.appender.end_transactions([both.two], Marker(9, 2, 7, True, 0))
+    both.appender.end_transactions([both.two], TxnMarkerEntry(9, 2, 7, True, 0))
     late = COMMIT._replace(producer_epoch=3)
     both.refuse_end(ErrorCode.TRANSACTION_COORDINATOR_FENCED, *partitions, marker=late)
     both.refuse_end(ErrorCode.INVALID_PRODUCER_EPOCH, both.one, marker=COMMIT._replace(version=2))

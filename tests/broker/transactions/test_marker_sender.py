@@ -12,7 +12,7 @@ import pytest
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, MetadataCache
 from lockstep.broker.peers.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
 from lockstep.broker.produce.appender import Appender
-from lockstep.broker.produce.transaction_markers import Marker
+from lockstep.broker.produce.marker_batches import TxnMarkerEntry
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.transactions import marker_sender as of_markers
 from lockstep.broker.transactions.marker_sender import MarkerSender, PendingMarkers
@@ -21,7 +21,7 @@ from lockstep.storage.peers.limits import PeerError
 from lockstep.storage.types import NotLeader, StorageFull
 
 TOPIC = bytes(15) + b"\x07"
-COMMIT = Marker(7, 1, 3, True, 1)
+COMMIT = TxnMarkerEntry(7, 1, 3, True, 1)
 FENCED = ErrorCode.TRANSACTION_COORDINATOR_FENCED
 WRONG_EPOCH = ErrorCode.INVALID_PRODUCER_EPOCH
 
@@ -63,11 +63,11 @@ class Appends:
     """An `Appender` that notes markers."""
 
     def __init__(self) -> None:
-        self.frames: list[tuple[list[int], Marker]] = []
+        self.frames: list[tuple[list[int], TxnMarkerEntry]] = []
         self.refusals: dict[int, ErrorCode] = {}
         self.errors: list[Exception] = []
 
-    def end_transactions(self, partitions: Sequence[Log], marker: Marker) -> None:
+    def end_transactions(self, partitions: Sequence[Log], marker: TxnMarkerEntry) -> None:
         if self.errors:
             raise self.errors.pop(0)
         for each in partitions:
@@ -162,7 +162,7 @@ class World:
         self.way.leaders = {METADATA_GROUP: there, 2: there}
         self.other_way = there
 
-    async def write(self, *indexes: int, marker: Marker = COMMIT) -> None:
+    async def write(self, *indexes: int, marker: TxnMarkerEntry = COMMIT) -> None:
         places = [("t", index) for index in indexes]
         await asyncio.wait_for(self.here.markers.write(places, marker), 5)
 
@@ -300,7 +300,7 @@ async def _turns() -> None:
 
 async def test_what_waits_for_a_group_goes_together(world: World) -> None:
     world.way.hold = asyncio.Event()
-    ends = [Marker(each, 0, 3, each % 2 == 0, 1) for each in range(50)]
+    ends = [TxnMarkerEntry(each, 0, 3, each % 2 == 0, 1) for each in range(50)]
     writing = [asyncio.ensure_future(world.write(1, marker=each)) for each in ends[:1]]
     await _turns()
     writing += [asyncio.ensure_future(world.write(1, 2, marker=each)) for each in ends[1:]]
@@ -316,7 +316,9 @@ async def test_what_waits_for_a_group_goes_together(world: World) -> None:
 async def test_questions_are_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(of_markers, "MAX_PARTITIONS", 3)
     monkeypatch.setattr(of_markers, "MAX_IN_FRAME", 1)
-    await asyncio.gather(*(world.write(1, 2, marker=Marker(each, 0, 3, True, 1)) for each in range(6)))
+    await asyncio.gather(
+        *(world.write(1, 2, marker=TxnMarkerEntry(each, 0, 3, True, 1)) for each in range(6))
+    )
     assert [len(each["endings"]) for each in world.way.questions] == [1] * 6
     assert [len(indexes) for indexes, _ in world.there.appends[2].frames] == [1] * 12
 
@@ -329,7 +331,9 @@ async def test_who_comes_when_the_last_question_is_answered_is_not_left_waiting(
 
     async def one_after_the_other() -> None:
         for each in range(5):  # puts again in the very step that the answer wakes
-            await world.here.markers._end(2, PendingMarkers(Marker(each, 0, 3, True, 1), 4, [(TOPIC, 1)]))
+            await world.here.markers._end(
+                2, PendingMarkers(TxnMarkerEntry(each, 0, 3, True, 1), 4, [(TOPIC, 1)])
+            )
 
     await asyncio.wait_for(one_after_the_other(), 5)
     assert len(world.there.appends[2].frames) == 5
@@ -439,7 +443,7 @@ async def test_written_here_for_an_admin(world: World) -> None:
     appends = world.there.appends[2]
     unknown, moved = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER
 
-    async def codes(*indexes: int, marker: Marker = COMMIT) -> list[ErrorCode]:
+    async def codes(*indexes: int, marker: TxnMarkerEntry = COMMIT) -> list[ErrorCode]:
         found = await world.there.markers.write_here([("t", index) for index in indexes], marker)
         return [found["t", index] for index in indexes]
 

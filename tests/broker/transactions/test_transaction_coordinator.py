@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from lockstep.broker.produce.transaction_markers import Marker
+from lockstep.broker.produce.marker_batches import TxnMarkerEntry
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.transactions import transaction_coordinator as module
 from lockstep.broker.transactions.transaction_records import TransactionState
@@ -220,7 +220,7 @@ async def test_a_partition_of_a_newer_producer_is_left_alone(
     identity = await one.begin(("t", 0), ("t", 1))
     partition = one.broker.assembly.cluster.partition("t", 1)
     assert partition is not None
-    newer = Marker(identity[0], 9, 1, False, 0)
+    newer = TxnMarkerEntry(identity[0], 9, 1, False, 0)
     one.coordinator._appender.end_transactions([partition.log], newer)
     assert await one.transactions.end(NAME, *identity, True, 0) == identity
     await until(one, TransactionState.COMPLETE_COMMIT)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from lockstep.broker.produce.transaction_markers import Marker
+from lockstep.broker.produce.marker_batches import TxnMarkerEntry
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.server import Broker
 from lockstep.broker.transactions.transaction_coordinator import MarkerWriter, TransactionCoordinator
@@ -39,11 +39,11 @@ class HeldMarkers:
 
     def __init__(self, real: MarkerWriter) -> None:
         self._real = real
-        self.asked: list[tuple[list[TopicPartition], Marker]] = []
+        self.asked: list[tuple[list[TopicPartition], TxnMarkerEntry]] = []
         self.open = asyncio.Event()
         self.refusal: RequestError | None = None
 
-    async def write(self, partitions: Sequence[TopicPartition], marker: Marker) -> None:
+    async def write(self, partitions: Sequence[TopicPartition], marker: TxnMarkerEntry) -> None:
         self.asked.append((list(partitions), marker))
         await self.open.wait()
         if self.refusal is not None:

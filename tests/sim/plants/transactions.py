@@ -8,8 +8,8 @@ from unittest.mock import patch
 
 from lockstep.broker.produce.append_result import Unverified
 from lockstep.broker.produce.appender import Appender
+from lockstep.broker.produce.marker_batches import TxnMarkerEntry
 from lockstep.broker.produce.producer_state import ProducerState
-from lockstep.broker.produce.transaction_markers import Marker
 from lockstep.protocol.records.batch import BatchHeader
 from lockstep.storage import aborted_transactions
 from lockstep.storage.aborted_transactions import (
@@ -51,7 +51,10 @@ def marker_noted_at_append() -> Iterator[None]:
     real = Appender.end_transactions
 
     def end_transactions(
-        self: Appender, partitions: Sequence[PartitionLog], marker: Marker, extra: Sequence[object] = ()
+        self: Appender,
+        partitions: Sequence[PartitionLog],
+        marker: TxnMarkerEntry,
+        extra: Sequence[object] = (),
     ) -> None:
         real(self, partitions, marker)
         for partition in partitions:

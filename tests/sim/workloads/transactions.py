@@ -20,7 +20,7 @@ from lockstep.broker.produce.append_result import (
     VerificationGuardMismatch,
     VerificationRequired,
 )
-from lockstep.broker.produce.transaction_markers import Marker
+from lockstep.broker.produce.marker_batches import TxnMarkerEntry
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
 from lockstep.storage.types import NotLeader, OffsetOutOfRange, StorageError
@@ -102,7 +102,7 @@ async def end(node: Node, transaction: Transaction, version: int) -> None:
         return
     group = group_of(node)
     partitions = [group.partitions[each] for each in sorted(transaction.numbers) if each in group.partitions]
-    marker = Marker(
+    marker = TxnMarkerEntry(
         transaction.producer_id,
         transaction.marker_epoch,
         group.term,

@@ -13,9 +13,9 @@ from lockstep.broker.controller.cluster_status import GroupReports
 from lockstep.broker.controller.config_changes import ConfigChanges
 from lockstep.broker.controller.damage_reports import DamageReports
 from lockstep.broker.controller.forwarder import ControllerForwarder
-from lockstep.broker.controller.leadership_transfer import LeadershipTransfers
 from lockstep.broker.controller.partition_commands import PartitionCommands
 from lockstep.broker.controller.topics import Topics
+from lockstep.broker.controller.transfer_requests import TransferRequests
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Topic
 from lockstep.broker.metadata.metadata_image import Command, delete_command, grow_command, grown_command
 from lockstep.broker.metadata.topic_validation import TopicPlan
@@ -68,7 +68,7 @@ class FakeTopics(Topics):
             raise self.failure
 
 
-class FakeTransfers(LeadershipTransfers):
+class FakeTransfers(TransferRequests):
     """Notes each transfer, (log group, node); fails those to `unwilling` nodes."""
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class ControllerCaller(Caller):
             *api.build_handlers(cluster, nodes, self.topics, alteration),
             *api.build_cluster_handlers(
                 cluster, nodes, metadata.endpoints, self.topics, reports, damage_reports,
-                cast(LeadershipTransfers, self.transfers), None, lambda: NOW_MS,
+                cast(TransferRequests, self.transfers), None, lambda: NOW_MS,
             ),
         )  # fmt: skip
 

@@ -9,7 +9,7 @@ import pytest
 
 from lockstep.broker.produce.append_result import AppendResult
 from lockstep.broker.produce.appender import Appender
-from lockstep.broker.produce.transaction_markers import Marker
+from lockstep.broker.produce.marker_batches import TxnMarkerEntry
 from lockstep.broker.server import Broker
 from lockstep.protocol.messages.fetch import FetchResponse, PartitionData
 from lockstep.protocol.messages.list_offsets import ListOffsetsPartition, ListOffsetsRequest, ListOffsetsTopic
@@ -47,7 +47,7 @@ class Written:
         return result.base_offset
 
     async def end(self, producer_id: int, is_commit: bool) -> None:
-        self.appender.end_transactions([self.log], Marker(producer_id, 0, 4, is_commit, 1))
+        self.appender.end_transactions([self.log], TxnMarkerEntry(producer_id, 0, 4, is_commit, 1))
         await self.appender.group.committed()
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from lockstep.broker.groups.group_records import CommittedOffset, offset_record
 from lockstep.broker.groups.group_store import OffsetTransaction
-from lockstep.broker.produce.transaction_markers import Marker
+from lockstep.broker.produce.marker_batches import TxnMarkerEntry
 from lockstep.broker.server import Broker
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.find_coordinator import FindCoordinatorRequest
@@ -97,7 +97,7 @@ async def end(broker: Broker, producer_id: int, *, commits: bool = True, group_i
     partition = store.partition(group_id)
     assert partition is not None
     appender = broker.assembly.appenders[store.group.group_id]
-    appender.end_transactions([partition], Marker(producer_id, 0, 0, commits, 0))
+    appender.end_transactions([partition], TxnMarkerEntry(producer_id, 0, 0, commits, 0))
     await store.group.committed()
 
 

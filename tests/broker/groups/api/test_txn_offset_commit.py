@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.broker.produce.transaction_markers import Marker
+from lockstep.broker.produce.marker_batches import TxnMarkerEntry
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.server import Broker
 from lockstep.broker.transactions.verification_client import Codes, TopicPartition, VerificationRequest
@@ -151,7 +151,7 @@ async def test_a_transaction_that_ends_while_its_coordinator_is_asked(
     partition = store.partition("g")
     assert partition is not None
     appender = broker.assembly.appenders[store.group.group_id]
-    marker = Marker(*identity, 0, False, 0)
+    marker = TxnMarkerEntry(*identity, 0, False, 0)
     ending = answering(E.NONE, lambda: appender.end_transactions([partition], marker))
     monkeypatch.setattr(broker.assembly.verification, "verify", ending)
     assert await errors(client, commit_of(identity, 5)) == [E.INVALID_TXN_STATE]
@@ -166,7 +166,7 @@ async def test_a_marker_of_the_transaction_before_comes_while_the_next_one_is_ad
     partition = store.partition("g")
     assert partition is not None
     appender = broker.assembly.appenders[store.group.group_id]
-    marker = Marker(*identity, 0, True, 2)
+    marker = TxnMarkerEntry(*identity, 0, True, 2)
     asked: list[bool] = []
 
     async def verify(request: VerificationRequest, places: Sequence[TopicPartition]) -> Codes:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS
-from lockstep.broker.produce.transaction_markers import Marker
+from lockstep.broker.produce.marker_batches import TxnMarkerEntry
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import Needs
 from lockstep.broker.transactions.api import build_handlers
@@ -393,10 +393,10 @@ def test_descriptions() -> None:
 
 class FakeMarkers:
     def __init__(self) -> None:
-        self.written: list[tuple[list[TopicPartition], Marker]] = []
+        self.written: list[tuple[list[TopicPartition], TxnMarkerEntry]] = []
 
     async def write_here(
-        self, partitions: list[TopicPartition], marker: Marker
+        self, partitions: list[TopicPartition], marker: TxnMarkerEntry
     ) -> dict[TopicPartition, ErrorCode]:
         self.written.append((partitions, marker))
         return {each: E.NONE if each[1] == 0 else E.UNKNOWN_TOPIC_OR_PARTITION for each in partitions}

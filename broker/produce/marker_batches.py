@@ -1,8 +1,8 @@
-"""Transaction markers of the partitions of one log group: the batches to be written, and their effects.
+"""The marker batches that end a transaction in one log group's partitions, and their effect on producers.
 
-A marker is a control batch; each partition gets it once, where its producer's transaction has not ended.
-After the append the producers' state changes as by its replay. Does not append (`broker/produce/appender.py`
-does, in one frame), or send markers to other log groups (`broker/transactions/marker_sender.py`).
+A marker is a control batch; each partition gets one where its producer's transaction has not ended. Appends
+nothing: `broker/produce/appender.py` appends the batches in one frame, and
+`broker/transactions/marker_sender.py` sends markers to other log groups.
 
 Source: KIP-98 and KIP-890; Kafka's ProducerAppendInfo.appendEndTxnMarker.
 """
@@ -20,8 +20,8 @@ from lockstep.protocol.records.control import ControlKind, build
 from lockstep.storage.partition import PartitionLog
 
 
-class Marker(NamedTuple):
-    """The end of a transaction, as its coordinator sends it to a partition."""
+class TxnMarkerEntry(NamedTuple):
+    """The end of a transaction, as its coordinator sends it to partitions. Source: Kafka's TxnMarkerEntry."""
 
     producer_id: int
     producer_epoch: int
@@ -32,20 +32,20 @@ class Marker(NamedTuple):
 
 
 class MarkerBatch(NamedTuple):
-    """The marker of one partition, as a batch to be appended, with the coordinator epoch."""
+    """The marker of one partition: its control batch with header, and the coordinator epoch."""
 
     entry: tuple[PartitionLog, bytearray, BatchHeader]
     coordinator_epoch: int
 
 
-def marker_batches(
+def build_marker_batches(
     producers: ProducerState,
     opened: Mapping[int, PartitionLog],
     partitions: Sequence[PartitionLog],
-    marker: Marker,
+    marker: TxnMarkerEntry,
     time_ms: int,
 ) -> list[MarkerBatch]:
-    """The batches that end this producer's transaction where it has not ended, one for each partition.
+    """Builds the batches that end a producer's transaction where it has not ended, one for each partition.
 
     Args:
         opened: the log group's partitions, by local id; markers of deleted ones are left out.
@@ -66,17 +66,25 @@ def marker_batches(
     return [MarkerBatch((opened[local_id], bytearray(batch), header), epoch) for local_id in local_ids]
 
 
-def record_markers(
+def record_appended_markers(
     producers: ProducerState, markers: Sequence[MarkerBatch], offsets: Sequence[int], time_ms: int
 ) -> None:
-    """The markers were appended, at the log's `time_ms`; `offsets` begins with theirs, in their order."""
+    """Ends the producers' transactions, as a replay of the appended markers does.
+
+    Args:
+        offsets: the offsets of an append that begins with the markers, in their order; others may follow.
+        time_ms: the time of the frame that has them.
+    """
     for ((partition, _, header), coordinator_epoch), offset in zip(markers, offsets, strict=False):
         identity = header.producer_id, header.producer_epoch, coordinator_epoch
         producers.record_end(partition.local_id, *identity, offset, time_ms)
 
 
 def _needs_marker(
-    producers: ProducerState, opened: Mapping[int, PartitionLog], partition: PartitionLog, marker: Marker
+    producers: ProducerState,
+    opened: Mapping[int, PartitionLog],
+    partition: PartitionLog,
+    marker: TxnMarkerEntry,
 ) -> bool:
     if opened.get(partition.local_id) is not partition:
         return False

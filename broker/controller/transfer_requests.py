@@ -1,4 +1,8 @@
-"""The transfer of a log group's leadership: its leader is requested to hand it to a node."""
+"""An operator's requests to the leaders of log groups to transfer their leadership to another node.
+
+Used by ElectLeaders and `lockstep cluster`. Does not: transfer (Raft does, `storage/raft`), or begin the
+transfers that restore the preferred leaders (`broker/membership/reconciler.py` does).
+"""
 
 from __future__ import annotations
 
@@ -9,17 +13,18 @@ from lockstep.broker.peers.peer_rpc import PeerRpc, RequestKind
 from lockstep.storage.peers.limits import PeerError
 
 LEADER_SECONDS: Final = 5.0
-"""The leader is searched for so long."""
+"""The time to find the leader."""
 
 
-class LeadershipTransfers:
-    """See the module. Args: peering: None for a cluster of one node."""
+class TransferRequests:
+    """Sends the requests. Args: peering: None for a cluster of one node."""
 
     def __init__(self, peering: PeerRpc | None) -> None:
         self._peering = peering
 
     async def begin(self, group_id: int, node_id: int) -> None:
-        """Have the leader begin the transfer to a node. Raises PeerError where it rejects, NotLeader."""
+        """Requests the leader to begin the transfer to a node. Raises PeerError where the leader rejects it,
+        NotLeader where no leader is found."""
         if self._peering is None:
             raise PeerError("this node is alone")
         body = json.dumps({"group": group_id, "to": node_id}).encode()

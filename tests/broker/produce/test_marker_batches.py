@@ -6,20 +6,26 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.broker.produce.transaction_markers import Marker, marker_batches, record_markers
+from lockstep.broker.produce.marker_batches import (
+    TxnMarkerEntry,
+    build_marker_batches,
+    record_appended_markers,
+)
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.records.control import ControlKind, ControlMarker, parse
 from lockstep.storage.partition import PartitionLog
 from tests.broker.appends import ABORT, COMMIT, ID, LIMITS, NOW_MS, Transactional, of_transaction
 
-OTHER = Marker(11, 0, 7, True, 1)
+OTHER = TxnMarkerEntry(11, 0, 7, True, 1)
 """Of another producer, whose coordinator has another epoch."""
 
 
-def told(both: Transactional, marker: Marker, *partitions: PartitionLog) -> list[tuple[int, ControlMarker]]:
+def told(
+    both: Transactional, marker: TxnMarkerEntry, *partitions: PartitionLog
+) -> list[tuple[int, ControlMarker]]:
     """The markers that are to be written, with their partitions' numbers."""
-    found = marker_batches(both.producers, both.group.partitions, partitions, marker, NOW_MS)
+    found = build_marker_batches(both.producers, both.group.partitions, partitions, marker, NOW_MS)
     return [(partition.local_id, parse(data)) for (partition, data, _), _ in found]
 
 
@@ -41,8 +47,8 @@ async def test_each_partition_gets_one_marker_and_those_that_are_gone_none(both:
 async def test_what_is_noted_ends_the_transaction(both: Transactional) -> None:
     both.append(both.one, 0, verified=True)
     marker = COMMIT._replace(producer_epoch=1, version=2)
-    ends = marker_batches(both.producers, both.group.partitions, [both.one], marker, NOW_MS)
-    record_markers(both.producers, ends, [1, 5], NOW_MS)  # offsets of more than the markers
+    ends = build_marker_batches(both.producers, both.group.partitions, [both.one], marker, NOW_MS)
+    record_appended_markers(both.producers, ends, [1, 5], NOW_MS)  # offsets of more than the markers
     assert told(both, marker, both.one) == []
     assert both.producers.has_newest_marker(1, 9)
 
@@ -55,7 +61,7 @@ async def test_what_is_noted_ends_the_transaction(both: Transactional) -> None:
     ],
 )
 async def test_a_marker_that_comes_too_late_is_refused(
-    both: Transactional, late: Marker, error: ErrorCode
+    both: Transactional, late: TxnMarkerEntry, error: ErrorCode
 ) -> None:
     both.append(both.one, 0, verified=True)
     both.appender.end_transactions([both.one], COMMIT)
