@@ -26,20 +26,23 @@ newest = $(lastword $(sort $(wildcard bench/results/*-$(1).json)))
 ALL_TESTS := $(BIN)/python -m pytest -n 4 --dist loadscope --reruns 1 --max-suite-reruns 30 --rerun-show-tracebacks tests compat_tests
 
 .DEFAULT_GOAL := help
-.PHONY: help setup serve native cluster test test-quick test-rest test-all compiled check coverage bench bench-page bench-quick profile system-deps kill power group-stress malformed damage disk-full churn fuzz soak model torture exactly-once streams linearizable smoke player
+.PHONY: help setup serve extension native cluster test test-quick test-rest test-all compiled check coverage bench bench-page bench-quick profile system-deps kill power group-stress malformed damage disk-full churn fuzz soak model torture exactly-once streams linearizable smoke player
 
 help: ## List every target
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-setup: $(VENV)/.dev ## Make .venv with all that tests, benchmarks and compatibility cases need
+setup: $(VENV)/.dev $(VENV)/.extension ## Make .venv with all that tests, benchmarks and compatibility cases need
 
-serve: $(VENV)/.runtime ## Run a broker on localhost:9092 (LISTEN=) with its data in ./data (DATA_DIR=)
+serve: $(VENV)/.runtime $(VENV)/.extension ## Run a broker on localhost:9092 (LISTEN=) with its data in ./data (DATA_DIR=)
 	@exec $(BIN)/lockstep serve --data-dir "$(DATA_DIR)" --listen "$(LISTEN)"
+
+extension: $(VENV)/.runtime ## Build the C extension of the Produce path, or fail; LOCKSTEP_PURE=1 does not use it
+	@$(BIN)/python requirements/build_extension.py --required
 
 native: setup ## Compile the hot paths' modules with mypyc into .native; LOCKSTEP_NATIVE=1 uses them (needs a C compiler)
 	$(BIN)/python requirements/build_native.py
 
-cluster: $(VENV)/.runtime ## Run three brokers on localhost:9092 to 9094 (LISTEN=), 20,000 above each other's, data in ./data/1 to 3 (DATA_DIR=)
+cluster: $(VENV)/.runtime $(VENV)/.extension ## Run three brokers on localhost:9092 to 9094 (LISTEN=), 20,000 above each other's, data in ./data/1 to 3 (DATA_DIR=)
 	@exec $(BIN)/python requirements/run_cluster.py --data-dir "$(DATA_DIR)" --listen "$(LISTEN)"
 
 # Every process that a test starts would compile the product anew, every test process all tests.
@@ -140,6 +143,11 @@ disk-full: setup ## Campaign: fill a small file system under the broker, then fr
 	$(BIN)/python -m tests.campaigns.disk_full
 
 # --- what the targets above stand on -------------------------------------------------------------
+
+# Tried again only when one of these is newer: without a C compiler all runs as Python.
+$(VENV)/.extension: broker/produce/fast_path.c requirements/build_extension.py | $(VENV)/.runtime
+	@$(BIN)/python requirements/build_extension.py
+	@touch $@
 
 # A virtual environment whose interpreter is gone (moved clone, upgraded Python) is made again.
 $(BIN)/python:

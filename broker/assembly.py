@@ -42,7 +42,7 @@ from lockstep.broker.peers.controller_quorum import ControllerQuorum
 from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.peers.peer_rpc import PeerRpc
 from lockstep.broker.produce import api as produce_api
-from lockstep.broker.produce.produce_fast_path import ProduceFastPath
+from lockstep.broker.produce.compiled_fast_path import FAST_PATH
 from lockstep.broker.requests.request_context import RequestHandler
 from lockstep.broker.requests.router import Router, advertised_versions
 from lockstep.broker.requests.time_slices import TimeSlicer
@@ -162,7 +162,7 @@ class Assembly:
         fast_path = None
         if self._settings.lockstep_produce_fast_path:
             produce = router.route_of(ApiKey.PRODUCE)
-            fast_path = ProduceFastPath(self.cluster, self.appenders, self.endpoints, produce)
+            fast_path = FAST_PATH(self.cluster, self.appenders, self.endpoints, produce)
         self.connections = Connections(
             router, self._settings, self.loop, self.time_slicer, self.unsent_bytes, self.rate_limited_log,
             fast_path,

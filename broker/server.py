@@ -22,7 +22,6 @@ from lockstep.broker.assembly import Assembly
 from lockstep.broker.coordination.expiration_loop import ExpirationLoop
 from lockstep.broker.maintenance.full_disks import FullDisks
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
-from lockstep.broker.network.connection import Connection
 from lockstep.broker.network.connection_registry import Connections
 from lockstep.broker.network.listener_conflicts import METRICS_PORT_HINT, own_listeners, peer_hints
 from lockstep.broker.network.listeners import (
@@ -44,6 +43,8 @@ from lockstep.broker.node.data_directory import (
 )
 from lockstep.broker.process.heap import give_memory_back
 from lockstep.broker.process.process_output import dropped_lines
+from lockstep.broker.process.wall_clock import wall_clock_ms
+from lockstep.broker.produce.compiled_fast_path import CONNECTION
 from lockstep.broker.settings.addresses import WILDCARD_HOSTS, Listener
 from lockstep.broker.settings.config import SSL, Settings
 from lockstep.broker.settings.security_settings import listener_prefix
@@ -78,11 +79,6 @@ REACH_LOOK_SECONDS: Final = 0.01
 
 class CannotStart(Exception):
     """The broker cannot start; the text is for people."""
-
-
-def wall_clock_ms() -> int:
-    """Milliseconds since 1970."""
-    return time.time_ns() // 1_000_000
 
 
 class Broker:
@@ -327,7 +323,7 @@ class Broker:
     def _connection_factory(
         self, connections: Connections, listener: Listener
     ) -> Callable[[], asyncio.BaseProtocol]:
-        new_connection = partial(Connection, connections, listener.name)
+        new_connection = partial(CONNECTION, connections, listener.name)
         tls = self._tls.get(listener)
         if tls is None:
             return new_connection

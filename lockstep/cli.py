@@ -128,11 +128,13 @@ def _fail(text: str, status: int = 1) -> int:
 
 
 class _Version(argparse.Action):
-    """Prints version and commit, which are looked up only then."""
+    """Prints version, commit and whether the extension is used, which are looked up only then."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
         super().__init__(option_strings, dest, nargs=0, help=help)
 
     def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        print(f"lockstep {build()}")
+        from lockstep.extension import load
+
+        print(f"lockstep {build()}, {load()[1]}")
         parser.exit()

@@ -38,7 +38,7 @@ GROWTH_SLACK: Final = 64 * 1024
 MAX_UNRESERVED_BYTES: Final = MAX_REGULAR_BUFFER_BYTES * FIRST_GROWTH + GROWTH_SLACK
 """A buffer up to here is small beside what else a connection may hold; larger ones double."""
 
-_READS_BEFORE_SHRINK: Final = 32
+READS_BEFORE_SHRINK: Final = 32
 _INT32: Final = Struct(">i")
 _HTTP_STARTS: Final = (b"GET ", b"POST", b"HEAD", b"PUT ", b"OPTI", b"CONN", b"PRI ", b"HTTP")
 
@@ -192,7 +192,7 @@ class FrameReader:
             self._small_reads = 0
         elif capacity > MIN_BUFFER_BYTES:
             self._small_reads += 1
-            if self._small_reads >= _READS_BEFORE_SHRINK and self._start == self._end:
+            if self._small_reads >= READS_BEFORE_SHRINK and self._start == self._end:
                 self._replace_regular(capacity // 2)
 
     def _replace_regular(self, capacity: int) -> None:

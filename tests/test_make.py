@@ -117,6 +117,7 @@ def test_a_second_serve_only_starts_the_broker(tmp_path: Path) -> None:
     (venv / "bin").mkdir(parents=True)
     stub(venv / "bin", "python")
     (venv / ".runtime").touch()
+    (venv / ".extension").touch()
     done = subprocess.run(
         ["make", "--no-print-directory", "--dry-run", "serve", f"VENV={venv}"],
         cwd=ROOT,

@@ -13,6 +13,7 @@ from prometheus_client.registry import Collector
 
 from lockstep.broker.metrics.http import Page, index
 from lockstep.build_info import VERSION, commit
+from lockstep.extension import load
 
 NAME: Final = "lockstep"
 LINKS: Final = {
@@ -54,5 +55,5 @@ def _ping() -> Page:
 
 
 def _build_info() -> Page:
-    body = json.dumps({"name": NAME, "version": VERSION, "commit": commit()}) + "\n"
+    body = json.dumps({"name": NAME, "version": VERSION, "commit": commit(), "runs": load()[1]}) + "\n"
     return Page(HTTPStatus.OK, body.encode(), "application/json")

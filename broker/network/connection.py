@@ -193,9 +193,19 @@ class Connection(asyncio.BufferedProtocol):
             if self._closing:
                 return
             if self._is_out_of_time():
-                self._queued_frames = deque(frames[index + 1 :])
-                self._pause_reading()
+                self._queue_until_next_slice(frames[index + 1 :])
                 return
+
+    def _continue_slice(self, frames: list[memoryview]) -> None:
+        """Dispatch what was received behind a request that is dispatched, if there is time."""
+        if self._is_out_of_time():
+            self._queue_until_next_slice(frames)
+        else:
+            self._dispatch_all(frames)
+
+    def _queue_until_next_slice(self, frames: list[memoryview]) -> None:
+        self._queued_frames = deque(frames)
+        self._pause_reading()
 
     def _must_wait(self, frame: memoryview) -> bool:
         """True if this request may not be dispatched yet: `resume` is called when it may."""
@@ -299,7 +309,11 @@ class Connection(asyncio.BufferedProtocol):
         except MalformedMessage as error:
             self._reject(str(error))
         except Exception as error:
-            self._reject("a request failed, the broker closes its connection", error)
+            self._fail(error)
+
+    def _fail(self, error: Exception) -> None:
+        """The dispatch of a request has raised this."""
+        self._reject("a request failed, the broker closes its connection", error)
 
     def _route(self, frame: memoryview) -> None:
         """Decode a request and have its handler serve it."""

@@ -5,4 +5,5 @@
 | `process_output` | standard output and standard error, which never block the event loop |
 | `heap` | the C library's heap |
 | `log_text` | clients' texts, made safe for the log |
+| `wall_clock` | the time of day |
 """

@@ -12,6 +12,7 @@
 | `rejected_batches` | the partition and the producer of a batch that Produce rejected |
 | `delayed_produce` | the appends of one Produce, and the response that waits for their commits |
 | `produce_fast_path` | requests like the last one of their connection, appended without being decoded |
+| `compiled_fast_path`, `fast_path.c` | the same with the optional C extension |
 | `plain_topic` | the topics and partitions that take such requests, and the responses |
 | `sliced_produce` | the rest of a Produce whose batches take more than one time slice of the loop |
 

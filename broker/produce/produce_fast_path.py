@@ -74,7 +74,7 @@ _PARTITION: Final = Struct(">ii").unpack_from
 _INT32: Final = Struct(">i").unpack_from
 _NO_TAGS: Final[bytes] = bytes(2)
 """The tagged fields of the topic and of the request."""
-_SEQUENCE_MASK: Final = (1 << 31) - 1
+SEQUENCE_MASK: Final = (1 << 31) - 1
 _DURABLE_ACKS: Final = (-1, 1)
 
 Batch = tuple[PlainPartition, int, int, int, int, int, Producer | None, int, int]
@@ -122,7 +122,7 @@ class PlainResponse:
         return topic.encode(response, self.correlation_id)
 
 
-class _RequestPrefix:
+class RequestPrefix:
     """The first bytes of a request, up to its topic's partitions, and what they mean."""
 
     __slots__ = ("bytes", "changes", "end", "is_flexible", "key_and_version", "topic")
@@ -147,6 +147,7 @@ class ProduceFastPath:
     """
 
     __slots__ = ("_changes", "_prepared", "_topics", "appenders", "cluster", "endpoints", "route")
+    requests_type: type[PlainRequests]
 
     def __init__(
         self,
@@ -163,7 +164,7 @@ class ProduceFastPath:
 
     def open(self, connection: FastConnection, client: ClientContext) -> PlainRequests:
         """See `FastPath`."""
-        return PlainRequests(self, connection, client)
+        return self.requests_type(self, connection, client)
 
     def trim(self) -> None:
         """See `FastPath`."""
@@ -200,13 +201,19 @@ class ProduceFastPath:
     def on_commit(self, replies: list[PlainResponse], error: BaseException | None) -> None:
         """The batches of some requests are committed, or lost with the leadership (`error`)."""
         for reply in replies:
-            connection = reply.requests.connection
-            try:
-                reply.buffers, reply.reply_bytes = reply.encode(self, error is not None)
-                connection.on_reply(reply)
-            except Exception:  # the others go on
-                log.exception("a connection failed")
-                connection.abort()
+            self._complete(reply, error is not None)
+
+    def _complete(self, reply: PlainResponse, is_lost: bool) -> None:
+        try:
+            reply.buffers, reply.reply_bytes = reply.encode(self, is_lost)
+            reply.requests.connection.on_reply(reply)
+        except Exception as error:
+            self._abort(reply, error)
+
+    def _abort(self, reply: PlainResponse, error: Exception) -> None:
+        """This reply's connection has failed; the others go on."""
+        log.error("a connection failed", exc_info=error)
+        reply.requests.connection.abort()
 
 
 class PlainRequests:
@@ -216,7 +223,7 @@ class PlainRequests:
 
     def __init__(self, path: ProduceFastPath, connection: FastConnection, client: ClientContext) -> None:
         self._path, self.connection, self.client = path, connection, client
-        self._known: _RequestPrefix | None = None
+        self._known: RequestPrefix | None = None
         self._to_skip = self._skip_next = 0
         """How many requests are skipped from now on, and after the next that is not plain: a back-off."""
 
@@ -261,7 +268,7 @@ class PlainRequests:
         group.open_waiters.share(path.on_commit, reply)
         return reply
 
-    def _learn(self, frame: memoryview, key_and_version: int) -> _RequestPrefix | None:
+    def _learn(self, frame: memoryview, key_and_version: int) -> RequestPrefix | None:
         """Remember what the first bytes of a request mean; None where it is not plain. Raises as the header's
         reader; IndexError or struct.error where it is too short."""
         self._known = None
@@ -274,7 +281,7 @@ class PlainRequests:
         self._known = found
         return found
 
-    def _prefix_of(self, frame: memoryview, key_and_version: int) -> _RequestPrefix | None:
+    def _prefix_of(self, frame: memoryview, key_and_version: int) -> RequestPrefix | None:
         key, version = key_and_version >> 16, key_and_version & 0xFFFF
         route = self._path.route
         if key != ApiKey.PRODUCE or not route.first <= version <= route.last:
@@ -298,11 +305,11 @@ class PlainRequests:
         topic = self._path.topic(version, bytes(frame[at:end]))
         if topic is None or end > min(len(frame), MAX_PREFIX_BYTES):
             return None
-        return _RequestPrefix(
+        return RequestPrefix(
             key_and_version, bytes(frame[CORRELATION_END:end]), topic, self._path.cluster.changes
         )
 
-    def _read(self, known: _RequestPrefix, frame: memoryview) -> list[Batch] | None:
+    def _read(self, known: RequestPrefix, frame: memoryview) -> list[Batch] | None:
         """The batches; None where one is not plain, or there is none. Raises IndexError, struct.error."""
         at, end = known.end, len(frame)
         if end > MAX_REQUEST_BYTES:
@@ -378,8 +385,11 @@ class PlainRequests:
                 return None
         if crc32c(frame[at + CRC_START : at + size]) != crc:
             return None
-        last_sequence = sequence + last_delta & _SEQUENCE_MASK
+        last_sequence = sequence + last_delta & SEQUENCE_MASK
         return partition, at, size, count, crc, max_timestamp, producer, sequence, last_sequence
+
+
+ProduceFastPath.requests_type = PlainRequests
 
 
 def _fit_in_open_frame(batches: list[Batch]) -> bool:

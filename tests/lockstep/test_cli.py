@@ -59,6 +59,7 @@ def test_the_start_imports_nothing_heavy() -> None:
 def test_version() -> None:
     done = run("--version")
     assert done.returncode == 0 and done.stdout.startswith(b"lockstep ")
+    assert run("--version", LOCKSTEP_PURE="1").stdout.endswith(b", pure Python (LOCKSTEP_PURE is set)\n")
 
 
 def test_modules_with_our_folders_names_hide_nothing(tmp_path: Path) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from pathlib import Path
 
@@ -79,12 +81,12 @@ wrong: int = serve
 """
 
 
-def build(kind: str, source: Path, target: Path) -> Path:
+def build(kind: str, source: Path, target: Path, **environment: str) -> Path:
     """Build a wheel or an sdist of a source tree; its path."""
     command = [sys.executable, "-m", "hatchling", "build", "--target", kind, "--directory", str(target)]
     temporary = target.with_name(f"{target.name}-temporary")
     temporary.mkdir()
-    where = {**os.environ, "TMPDIR": str(temporary)}
+    where = {**os.environ, "TMPDIR": str(temporary), **environment}
     subprocess.run(command, cwd=source, env=where, check=True, capture_output=True, timeout=120)
     assert not list(temporary.iterdir())
     (built,) = target.iterdir()
@@ -102,6 +104,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build("wheel", ROOT, tmp_path_factory.mktemp("wheel"))
 
 
+@pytest.fixture(scope="module")
+def pure_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As a machine without a compiler builds it."""
+    return build("wheel", ROOT, tmp_path_factory.mktemp("pure"), LDSHARED="/nowhere/cc")
+
+
 def tracked() -> set[str]:
     """The product's files as they are installed."""
     command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *PACKAGES, *LINKED]
@@ -110,11 +118,20 @@ def tracked() -> set[str]:
     return {f"lockstep/{name}" if name.startswith(LINKED) else name for name in files}
 
 
-def test_the_wheel_has_the_product_and_nothing_else(wheel: Path) -> None:
-    found = contents(wheel)
+def test_the_wheel_has_the_product_and_nothing_else(pure_wheel: Path) -> None:
+    found = contents(pure_wheel)
     assert set(found) == {*tracked(), f"lockstep/{COMMIT_FILE}"}
+    assert pure_wheel.name.endswith("-py3-none-any.whl")
     assert found[f"lockstep/{COMMIT_FILE}"].decode()[:12] == commit() != UNKNOWN
-    assert "lockstep/py.typed" in contents(wheel)
+    assert "lockstep/py.typed" in found
+
+
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler")
+def test_a_wheel_from_a_machine_with_a_compiler_has_the_extension_too(wheel: Path, pure_wheel: Path) -> None:
+    more = set(contents(wheel)) - set(contents(pure_wheel))
+    suffix = sysconfig.get_config_var("EXT_SUFFIX")
+    assert more == {f"lockstep/broker/produce/_fast_path{suffix}"}
+    assert "-none-any" not in wheel.name
 
 
 def test_a_wheel_from_the_sdist_is_the_same(wheel: Path, tmp_path: Path) -> None:
@@ -123,6 +140,7 @@ def test_a_wheel_from_the_sdist_is_the_same(wheel: Path, tmp_path: Path) -> None
     sdist = build("sdist", ROOT, tmp_path / "sdist")
     subprocess.run(["tar", "-xzf", str(sdist), "-C", str(tmp_path)], check=True)
     (source,) = tmp_path.glob("lockstep_broker-*")
+    assert "lockstep/broker/produce/fast_path.c" in contents(wheel)
     assert contents(build("wheel", source, tmp_path / "wheel")) == contents(wheel)
     (source / "lockstep" / COMMIT_FILE).unlink()
     (source / ".git").write_text("gitdir: /nowhere/worktrees/w\n")
@@ -132,7 +150,11 @@ def test_a_wheel_from_the_sdist_is_the_same(wheel: Path, tmp_path: Path) -> None
     assert {path.name for path in source.iterdir()}.isdisjoint({"bench", "tests", "docs", *LINKED})
 
 
-def test_a_service_with_modules_of_the_same_names(wheel: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["wheel", "pure_wheel"])
+def test_a_service_with_modules_of_the_same_names(
+    kind: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    wheel: Path = request.getfixturevalue(kind)
     site, service = tmp_path / "site", tmp_path / "service"
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(site)

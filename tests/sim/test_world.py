@@ -13,6 +13,9 @@ from unittest.mock import patch
 
 import pytest
 
+from lockstep import extension
+from lockstep.broker.produce.compiled_fast_path import CompiledFastPath
+from lockstep.broker.produce.produce_fast_path import ProduceFastPath
 from lockstep.storage.log.data_log import DataLog
 from tests.campaigns.evidence import ROOT
 from tests.sim.options import FAULTS, Options, override
@@ -20,6 +23,13 @@ from tests.sim.run import run_seed
 from tests.sim.workloads.fast_path import FastProduce
 from tests.sim.world import World
 
+FAST_PATHS = (
+    ProduceFastPath,
+    pytest.param(
+        CompiledFastPath,
+        marks=pytest.mark.skipif(extension.load()[0] is None, reason="`make extension` builds it"),
+    ),
+)
 ONE = {"nodes": 1, "safety_s": 20}
 
 
@@ -42,8 +52,12 @@ def test_a_seed_is_one_history_whatever_the_hash_seed() -> None:
     assert len(hashes.pop()) >= 16
 
 
+@pytest.mark.parametrize("path", FAST_PATHS)
 @pytest.mark.parametrize("seed", range(3))
-def test_the_fast_path_is_the_same_history(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_fast_path_is_the_same_history(
+    seed: int, path: type[ProduceFastPath], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FastProduce, "path_type", path)
     appended = Counter[bool]()
     real = FastProduce.append
 

@@ -17,6 +17,7 @@ import lockstep.testing
 from compat_tests.probe import free_port
 from lockstep.broker.server import Broker, CannotStart
 from lockstep.build_info import VERSION, commit
+from lockstep.extension import load
 from lockstep.protocol.errors import ErrorCode as E
 from tests.broker.conftest import StartBroker, small_settings
 from tests.broker.locks.asking import lock
@@ -55,7 +56,12 @@ async def test_the_pages(start_broker: StartBroker) -> None:
     assert await get(port, "/health") == (200, "text/plain; charset=utf-8", "ok\n")
     built = await get(port, "/buildinfo")
     assert (built.status, built.content_type) == (200, "application/json")
-    assert json.loads(built.body) == {"name": "lockstep", "version": VERSION, "commit": commit()}
+    assert json.loads(built.body) == {
+        "name": "lockstep",
+        "version": VERSION,
+        "commit": commit(),
+        "runs": load()[1],
+    }
     metrics = await get(port, "/metrics")
     assert (metrics.status, metrics.content_type) == (200, "text/plain; version=0.0.4; charset=utf-8")
     links = await get(port, "/")

@@ -22,6 +22,7 @@ from lockstep.broker.network.unsent_bytes import UnsentBytes
 from lockstep.broker.produce.api.produce import Produce
 from lockstep.broker.produce.append_result import AppendPaths
 from lockstep.broker.produce.appender import Appender
+from lockstep.broker.produce.compiled_fast_path import CompiledConnection, CompiledFastPath
 from lockstep.broker.produce.produce_fast_path import PlainResponse, ProduceFastPath
 from lockstep.broker.produce.producer_state import ProducerState
 from lockstep.broker.requests.endpoint import Endpoint
@@ -65,6 +66,13 @@ class RigConnection(Connection):
     """May be referenced weakly."""
 
 
+class CompiledRigConnection(CompiledConnection):
+    """May be referenced weakly."""
+
+
+PYTHON, COMPILED = "python", "compiled"
+
+
 class Cluster:
     """The topics of one node; those of `Partition`s in its log group."""
 
@@ -91,10 +99,10 @@ def _no_paths(*_: str) -> AppendPaths:
 
 
 class ProduceNode:
-    """One node. Args: fast: with the fast path."""
+    """One node. Args: fast: which fast path, PYTHON or COMPILED; None: without one."""
 
-    def __init__(self, directory: Path, fast: bool) -> None:
-        self.directory, self.is_fast = directory, fast
+    def __init__(self, directory: Path, fast: str | None) -> None:
+        self.directory, self.fast = directory, fast
         self.now_ms = NOW_MS
         self.taken = 0
         """Requests that the fast path took."""
@@ -127,8 +135,8 @@ class ProduceNode:
         controller = cast(Any, SimpleNamespace(is_local_controller=True))
         router = self.router = Router([produce, self.slow], controller, ApiVersionsResponse)
         path = None
-        if self.is_fast:
-            path = _CountedPath(cluster, {1: appender}, others, router.route_of(ApiKey.PRODUCE))
+        if self.fast is not None:
+            path = COUNTED[self.fast](cluster, {1: appender}, others, router.route_of(ApiKey.PRODUCE))
             path.node = self
         self.shared = Connections(router, SETTINGS, loop, slicer, UnsentBytes(), warnings, path)
         self.shared.clock = lambda: 0.0
@@ -152,7 +160,8 @@ class ProduceNode:
 
     def connect(self) -> tuple[Connection, Transport]:
         transport = Transport()
-        connection = RigConnection(self.shared, "PLAINTEXT")
+        kind = CompiledRigConnection if self.fast == COMPILED else RigConnection
+        connection = kind(self.shared, "PLAINTEXT")
         connection.connection_made(transport)  # type: ignore[arg-type]
         return connection, transport
 
@@ -188,6 +197,24 @@ class _CountedPath(ProduceFastPath):
         super().on_commit(replies, error)
 
 
+class _CountedCompiledPath(CompiledFastPath):
+    """Counts what it takes."""
+
+    __slots__ = ("node",)
+
+    node: ProduceNode
+
+    def on_commit(self, replies: list[PlainResponse], error: BaseException | None) -> None:
+        self.node.taken += len(replies)
+        super().on_commit(replies, error)
+
+
+COUNTED: dict[str, type[_CountedPath] | type[_CountedCompiledPath]] = {
+    PYTHON: _CountedPath,
+    COMPILED: _CountedCompiledPath,
+}
+
+
 def receive(connection: Connection, data: bytes) -> None:
     """Bytes from the client."""
     left = memoryview(data)
@@ -200,11 +227,11 @@ def receive(connection: Connection, data: bytes) -> None:
 
 
 class Pair:
-    """Two nodes, of which one has the fast path, and a connection to each: both get the same bytes."""
+    """Two nodes, of which one has a fast path, and a connection to each: both get the same bytes."""
 
-    def __init__(self, directory: Path) -> None:
-        self.slow = ProduceNode(directory / "slow", fast=False)
-        self.fast = ProduceNode(directory / "fast", fast=True)
+    def __init__(self, directory: Path, fast: str = PYTHON) -> None:
+        self.slow = ProduceNode(directory / "slow", fast=None)
+        self.fast = ProduceNode(directory / "fast", fast=fast)
 
     @property
     def nodes(self) -> tuple[ProduceNode, ProduceNode]:

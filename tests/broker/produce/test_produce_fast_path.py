@@ -1,4 +1,5 @@
-"""The fast path does what `Produce` does, or nothing: two nodes side by side, and what is declined."""
+"""The fast path does what `Produce` does, or nothing: two nodes side by side, and what is declined. Each test
+runs with the path in Python, and with its C extension where that is built."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from lockstep import extension
 from lockstep.broker.network.connection import Connection
 from lockstep.broker.produce import produce_fast_path
 from lockstep.broker.produce.produce_fast_path import PlainRequests, ProduceFastPath
@@ -28,9 +30,10 @@ from tests.broker.appends import HOUR_MS, NOW_MS, batch, changed
 from tests.broker.fake_partitions import SETTINGS
 from tests.broker.network.rig import ask
 from tests.broker.produce import fast_path_rig
-from tests.broker.produce.fast_path_rig import CONFIGS, Pair, receive, request
+from tests.broker.produce.fast_path_rig import COMPILED, CONFIGS, PYTHON, Pair, receive, request
 
 VERSIONS = range(3, 14)
+NEEDS_EXTENSION = pytest.mark.skipif(extension.load()[0] is None, reason="`make extension` builds it")
 LAST_SEQUENCE = (1 << 31) - 1
 
 
@@ -40,9 +43,15 @@ def one_slice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time_slices, "clock", lambda: 0.0)
 
 
+@pytest.fixture(params=[PYTHON, pytest.param(COMPILED, marks=NEEDS_EXTENSION)])
+def fast(request: pytest.FixtureRequest) -> str:
+    """Which fast path."""
+    return str(request.param)
+
+
 @pytest.fixture
-async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
-    opened = await Pair(tmp_path).open()
+async def pair(tmp_path: Path, fast: str) -> AsyncIterator[Pair]:
+    opened = await Pair(tmp_path, fast).open()
     yield opened
     await opened.close()
 
@@ -340,10 +349,10 @@ async def example(pair: Pair, steps: list[Any]) -> None:
 
 
 @pytest.fixture
-def loop_of_pairs() -> Any:
+def loop_of_pairs(fast: str) -> Any:
     loop = asyncio.new_event_loop()
     with tempfile.TemporaryDirectory() as directory:
-        pair = loop.run_until_complete(Pair(Path(directory)).open())
+        pair = loop.run_until_complete(Pair(Path(directory), fast).open())
         yield loop, pair
         loop.run_until_complete(pair.close())
     loop.close()

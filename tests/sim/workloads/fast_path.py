@@ -7,7 +7,7 @@ what the client is told. Does not: choose who is asked, or wait for a commit (`p
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition, Topic
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
@@ -40,6 +40,9 @@ SETTINGS = from_texts({"log.dirs": "unused"})
 class FastProduce:
     """The fast path of one life of a node. Args: max_message_bytes: of all topics."""
 
+    path_type: ClassVar[type[ProduceFastPath]] = ProduceFastPath
+    """In Python: planted mistakes cannot be put into the extension's."""
+
     def __init__(self, node: Node, appender: Appender, max_message_bytes: int) -> None:
         self._node = node
         self._group = appender.group
@@ -50,7 +53,7 @@ class FastProduce:
         cluster = cast(MetadataCache, SimpleNamespace(changes=0, topic=self._topics.get, first_sequences={}))
         route = cast(Route, SimpleNamespace(first=3, last=13, request_count=0))
         appenders = {appender.group.group_id: appender}
-        self._path = ProduceFastPath(cluster, appenders, cast(NodeEndpoints, None), route)
+        self._path = self.path_type(cluster, appenders, cast(NodeEndpoints, None), route)
         self._requests = self._path.open(cast(Any, self), ClientContext("PLAINTEXT", "a client", ""))
 
     def append(self, partition: PartitionLog, data: bytes) -> PlainResponse | None:
