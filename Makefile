@@ -6,6 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 DATA_DIR ?= data
 LISTEN ?= localhost:9092
+PROCESSES ?= 1
 KILLS ?= 200
 NODES ?= 1
 SCOPE ?= all
@@ -33,8 +34,8 @@ help: ## List every target
 
 setup: $(VENV)/.dev $(VENV)/.extension ## Make .venv with all that tests, benchmarks and compatibility cases need
 
-serve: $(VENV)/.runtime $(VENV)/.extension ## Run a broker on localhost:9092 (LISTEN=) with its data in ./data (DATA_DIR=)
-	@exec $(BIN)/lockstep serve --data-dir "$(DATA_DIR)" --listen "$(LISTEN)"
+serve: $(VENV)/.runtime $(VENV)/.extension ## Run a broker on localhost:9092 (LISTEN=) with its data in ./data (DATA_DIR=), PROCESSES=1
+	@exec $(BIN)/lockstep serve --data-dir "$(DATA_DIR)" --listen "$(LISTEN)" --processes "$(PROCESSES)"
 
 extension: $(VENV)/.runtime ## Build the C extension of the Produce path, or fail; LOCKSTEP_PURE=1 does not use it
 	@$(BIN)/python requirements/build_extension.py --required

@@ -25,6 +25,8 @@ from lockstep.storage.types import CONTROL_PARTITION, NOTES_PARTITION, Buffer, C
 
 GROUPS = "groups"
 LOCK = ".lock"
+NODE_PREFIX = "node-"
+"""Before a node's number in the name of its directory, with `lockstep serve --processes`."""
 
 
 def groups_of(directory: Path) -> list[tuple[int, Path]]:
@@ -56,11 +58,13 @@ def groups_of(directory: Path) -> list[tuple[int, Path]]:
 
 
 def node_directories(directory: Path) -> list[Path]:
-    """The data directories of the nodes below a directory of `make cluster`, by number; none of another."""
+    """The data directories of the nodes below a directory of `make cluster` or `lockstep serve --processes`,
+    by number; none of another."""
     if (directory / GROUPS).exists() or not directory.is_dir():
         return []
-    found = [path for path in directory.iterdir() if path.name.isdecimal() and (path / GROUPS).is_dir()]
-    return sorted(found, key=lambda path: int(path.name))
+    numbers = {path: path.name.removeprefix(NODE_PREFIX) for path in directory.iterdir()}
+    found = [path for path, number in numbers.items() if number.isdecimal() and (path / GROUPS).is_dir()]
+    return sorted(found, key=lambda path: int(numbers[path]))
 
 
 def _refuse_if_in_use(directory: Path) -> None:

@@ -16,19 +16,23 @@ import threading
 from pathlib import Path
 
 from lockstep.broker.network.listeners import CannotListen, bind
-from lockstep.broker.node.data_directory import DataDirectory, DirectoryInUse, WrongDirectory
+from lockstep.broker.node.data_directory import (
+    PROCESSES_NAME,
+    DataDirectory,
+    DirectoryInUse,
+    WrongDirectory,
+)
 from lockstep.broker.settings.addresses import WILDCARD_HOSTS, Listener
 from lockstep.kafka_client import cluster
 from lockstep.kafka_client.client import Client
 from lockstep.kafka_client.connection import ClientError
 from lockstep.storage.types import NewerFormat
+from lockstep.supervisor.node_plan import PEER_PORTS_ABOVE, peer_port
 
 STOP_SECONDS = 20
 ANOTHER_PORT = "make cluster LISTEN=HOST:PORT (node 1's; all others follow from it)"
 LOOK_SECONDS = 0.3
 """Between two looks at whether the cluster is ready."""
-PEER_PORTS_ABOVE = 20_000
-"""How far the ports between nodes lie above those for clients."""
 REFUSED_STATUS = 1
 """Of a node that said why it cannot run: starting it again would not help."""
 
@@ -54,8 +58,7 @@ def commands(options: argparse.Namespace) -> dict[int, list[str]]:
 def first_peer_port(options: argparse.Namespace) -> int:
     """Node 1's port for the other nodes."""
     _, port = options.listen
-    above = port + PEER_PORTS_ABOVE
-    chosen: int = options.peer_port or (above if above < 65_000 else port + 100)
+    chosen: int = options.peer_port or peer_port(port)
     return chosen
 
 
@@ -67,6 +70,11 @@ def problems(options: argparse.Namespace) -> list[str]:
         return [
             f"{options.data_dir} has the data of a broker that runs alone (`make serve`); choose "
             f"another directory: make cluster DATA_DIR={options.data_dir.rstrip('/')}-cluster"
+        ]
+    if (Path(options.data_dir) / PROCESSES_NAME).exists():
+        return [
+            f"{options.data_dir} holds the nodes of `lockstep serve --processes`; choose another directory: "
+            f"make cluster DATA_DIR={options.data_dir.rstrip('/')}-cluster"
         ]
     for number in range(1, options.nodes + 1):
         for listener in (

@@ -126,7 +126,7 @@ def test_a_second_serve_only_starts_the_broker(tmp_path: Path) -> None:
         check=True,
     )
     assert done.stdout.splitlines() == [
-        f'exec {venv}/bin/lockstep serve --data-dir "data" --listen "localhost:9092"'
+        f'exec {venv}/bin/lockstep serve --data-dir "data" --listen "localhost:9092" --processes "1"'
     ]
 
 

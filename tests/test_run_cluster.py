@@ -204,6 +204,13 @@ def test_data_of_a_broker_alone_are_left_alone(tmp_path: Path) -> None:
     assert sorted(tmp_path.iterdir()) == [tmp_path / "meta.properties"]
 
 
+def test_the_directory_of_several_processes_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "processes.properties").write_text("format=1\nprocesses=2\n")
+    said = _refused(tmp_path, free_ports(6))
+    assert f"{tmp_path} holds the nodes of `lockstep serve --processes`" in said
+    assert f"make cluster DATA_DIR={tmp_path}-cluster" in said
+
+
 def test_a_cluster_that_cannot_start_says_so(tmp_path: Path) -> None:
     for node in ("1", "2"):
         (tmp_path / node).write_text("no directory")

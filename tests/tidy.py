@@ -118,6 +118,8 @@ PURE = (
     "broker/transactions/transaction_rules.py",
     "lockstep/demo/bank/table.py",
     "lockstep/player_host/group_entries.py",
+    "lockstep/supervisor/node_plan.py",
+    "lockstep/supervisor/restart_policy.py",
     "lockstep/testing/memory_partition.py",
     "lockstep/transactions/draft.py",
     "lockstep/transactions/contention_backoff.py",

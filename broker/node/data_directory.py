@@ -26,7 +26,9 @@ from lockstep.storage.types import NewerFormat
 FORMAT: Final = 1
 """Grows when a broker of this format could not read what a later one wrote."""
 _LOCK: Final = ".lock"
-_META: Final = "meta.properties"
+META_NAME: Final = "meta.properties"
+PROCESSES_NAME: Final = "processes.properties"
+"""In a directory around those of the nodes of `lockstep serve --processes` (`lockstep/supervisor`)."""
 _PART: Final = "part"
 _REGISTERED: Final = "registered"
 _CLUSTER: Final = "cluster.id"
@@ -59,7 +61,7 @@ class DataDirectory:
                 raise WrongDirectory(f"{path} is a file, not a directory")
             _check_no_nodes_below(path)
             RealFileSystem().make_dir(path)
-            self._lock = _lock_file(path / _LOCK)
+            self._lock = lock_file(path / _LOCK)
         except OSError as error:
             if error.errno not in _NOT_ALLOWED:
                 raise
@@ -100,10 +102,8 @@ class DataDirectory:
         return removed
 
     def close(self) -> None:
-        """Unlock it. The process's id is removed first: another process may get the same one later."""
-        with suppress(OSError):
-            os.ftruncate(self._lock, 0)
-        os.close(self._lock)
+        """Unlock it."""
+        unlock_file(self._lock)
 
     @property
     def part(self) -> str:
@@ -146,16 +146,16 @@ class DataDirectory:
     def _record(self, key: str, value: str) -> None:
         with self._recording:
             properties = {**self._properties, key: value}
-            _write_flushed(
-                self.path / _META, "".join(f"{name}={text}\n" for name, text in properties.items())
+            write_flushed(
+                self.path / META_NAME, "".join(f"{name}={text}\n" for name, text in properties.items())
             )
             self._properties = properties
 
     def _check(self, node_id: int, alone: bool) -> None:
-        meta = self.path / _META
+        meta = self.path / META_NAME
         if not meta.exists():
             if self.groups():
-                raise WrongDirectory(f"{self.path} has log groups but no {_META}")
+                raise WrongDirectory(f"{self.path} has log groups but no {META_NAME}")
             self._properties = {"format": str(FORMAT), "node.id": str(node_id)}
             self._record(_PART, ALONE if alone else "")
             return
@@ -203,11 +203,24 @@ def describe_os_error(error: OSError) -> str:
     return f"{error.filename}: {problem}" if error.filename else problem
 
 
+def is_removed(path: Path) -> bool:
+    """Returns whether a directory's node was removed from its cluster; False where it cannot be read."""
+    try:
+        return _REMOVED in javaproperties.loads((path / META_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+
+
 def _check_no_nodes_below(path: Path) -> None:
     """Raises WrongDirectory where a new directory would be made around those of a cluster's nodes."""
-    if (path / _META).exists():
+    if (path / META_NAME).exists():
         return
-    nodes = sorted(each.parent.name for each in path.glob(f"[0-9]*/{_META}"))
+    if (path / PROCESSES_NAME).exists():
+        raise WrongDirectory(
+            f"{path} holds the nodes of `lockstep serve --processes`: start it with the --processes that it "
+            "had, or choose another data directory (--data-dir, or make serve DATA_DIR=)"
+        )
+    nodes = sorted(each.parent.name for each in path.glob(f"[0-9]*/{META_NAME}"))
     if nodes:
         names = ", ".join(f"{path.name}/{node}" for node in nodes)
         raise WrongDirectory(
@@ -216,7 +229,8 @@ def _check_no_nodes_below(path: Path) -> None:
         )
 
 
-def _lock_file(path: Path) -> int:
+def lock_file(path: Path) -> int:
+    """Locks the `.lock` of a directory; returns its descriptor. Raises DirectoryInUse, OSError."""
     lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -233,7 +247,15 @@ def _lock_file(path: Path) -> int:
     return lock
 
 
-def _write_flushed(path: Path, text: str) -> None:
+def unlock_file(lock: int) -> None:
+    """Unlocks it. The process's id is removed first: another process may get the same one later."""
+    with suppress(OSError):
+        os.ftruncate(lock, 0)
+    os.close(lock)
+
+
+def write_flushed(path: Path, text: str) -> None:
+    """Replaces a file by one with this text, durably. Raises OSError."""
     temporary = path.with_suffix(".new")
     with open(temporary, "w", encoding="utf-8") as stream:
         stream.write(text)

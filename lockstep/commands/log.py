@@ -47,9 +47,9 @@ def add_to(families: Families) -> None:
         description="Check every frame, batch and checkpoint, and name all damage by topic, partition and "
         "offsets. Exit status 1 if there is damage; a torn tail, which a crash may leave, is none. RECORDS "
         "counts the records of topics; CONTROL those that no consumer sees: markers of transactions, and "
-        "what the log writes for itself. Of a directory of `make cluster` each node's is checked.",
+        "what the log writes for itself. Of a directory with those of several nodes each one's is checked.",
     )
-    add_json(verify, "one document; of a directory of `make cluster` one per node and line")
+    add_json(verify, "one document; of a directory with those of several nodes one per node and line")
     verify.set_defaults(run=_verify)
 
     dump = commands.add_parser(

@@ -1,11 +1,15 @@
-"""`lockstep serve`: one broker, in this process.
+"""`lockstep serve`: one broker, in this process; with `--processes` several, each in a process of its own.
 
-Reads the settings; everything else, the reason why it cannot start included, is `lockstep.broker.main`'s.
+Reads the settings; everything else, the reason why it cannot start included, is `lockstep.broker.main`'s, or
+`lockstep.supervisor`'s.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import sys
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lockstep.commands.options import Families
@@ -39,6 +43,16 @@ def add_to(families: Families) -> None:
         "If its address there is not this machine's own, --set lockstep.peers.listener=HOST:PORT is where "
         "this node listens.",
     )
+    serve.add_argument(
+        "--processes",
+        metavar="N",
+        type=int,
+        default=1,
+        help="run N nodes on this machine, each in a process of its own, to use more than one core: a "
+        "cluster with one replica of each partition, in DIR/node-1 to DIR/node-N. Node 1 listens where "
+        "--listen says, which is all that clients need, the others on the ports above. docs/cluster.md",
+    )
+    serve.add_argument("--child-of", type=int, help=argparse.SUPPRESS)
     serve.add_argument("--config", metavar="FILE", help="a properties file with Kafka's names")
     serve.add_argument(
         "--set",
@@ -52,11 +66,6 @@ def add_to(families: Families) -> None:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from pathlib import Path
-
-    from lockstep.broker.settings.loader import load
-    from lockstep.broker.settings.properties import ConfigError
-
     if options.peers is not None and not options.peers.strip():
         raise WrongUsage("--peers names no node; without it this node is alone")
     flags = {
@@ -65,12 +74,30 @@ def _run(options: argparse.Namespace) -> int:
         "node.id": options.node_id,
         "lockstep.peers": options.peers,
     }
+    given = {name: text for name, text in flags.items() if text is not None}
+    if options.processes != 1:
+        return _run_processes(options, given)
+    if options.child_of is not None:
+        from lockstep.supervisor.supervisor import die_with_parent
+
+        die_with_parent(options.child_of)
+    settings = _load(options, options.set, given)
+
+    from lockstep.broker import main
+
+    main.run(settings, _beside(settings))
+    return 0
+
+
+def _load(options: argparse.Namespace, assignments: Sequence[str], flags: Mapping[str, str]) -> Settings:
+    """Raises WrongUsage, CommandFailed."""
+    from pathlib import Path
+
+    from lockstep.broker.settings.loader import load
+    from lockstep.broker.settings.properties import ConfigError
+
     try:
-        settings = load(
-            None if options.config is None else Path(options.config),
-            options.set,
-            {name: text for name, text in flags.items() if text is not None},
-        )
+        return load(None if options.config is None else Path(options.config), assignments, flags)
     except ConfigError as error:
         raise WrongUsage(str(error)) from None
     except OSError as error:
@@ -78,10 +105,47 @@ def _run(options: argparse.Namespace) -> int:
     except UnicodeDecodeError as error:
         raise CommandFailed(f"{options.config} is not a text file in UTF-8: {error}") from error
 
-    from lockstep.broker import main
 
-    main.run(settings, _beside(settings))
-    return 0
+def _run_processes(options: argparse.Namespace, flags: Mapping[str, str]) -> int:
+    from pathlib import Path
+
+    from lockstep.supervisor import node_plan, supervisor
+
+    # Checked as a cluster's settings, before the nodes' own are known; each node's are checked again below.
+    provisional = {"node.id": "1", "lockstep.peers": node_plan.provisional_peers(max(options.processes, 2))}
+    settings = _load(options, options.set, {**flags, **provisional})
+    names = {assignment.partition("=")[0].strip() for assignment in options.set}
+    given = {*names, *flags, *_names_in_file(options.config)}
+    try:
+        plans = node_plan.plan_nodes(settings, options.processes, given)
+    except node_plan.PlanError as error:
+        raise WrongUsage(str(error)) from None
+    commands = []
+    for plan in plans:
+        replaced = {*plan.settings, "log.dir"}
+        others = [each for each in options.set if each.partition("=")[0].strip() not in replaced]
+        assignments = [*others, *(f"{name}={text}" for name, text in plan.settings.items())]
+        _beside(_load(options, assignments, {}))
+        config = [] if options.config is None else ["--config", options.config]
+        sets = [part for assignment in assignments for part in ("--set", assignment)]
+        commands.append([*_own_command(), "serve", "--child-of", str(os.getpid()), *config, *sets])
+    return supervisor.run(Path(settings.log_dirs), plans, commands, settings.lockstep_shutdown_timeout_ms)
+
+
+def _names_in_file(file: str | None) -> set[str]:
+    """The settings in a file that could be read before."""
+    if file is None:
+        return set()
+    import javaproperties
+
+    with open(file, encoding="utf-8") as stream:
+        return set(javaproperties.load(stream))
+
+
+def _own_command() -> list[str]:
+    """The command that started this process, without its arguments."""
+    script = sys.argv[0]
+    return [sys.executable, *(["-m", "lockstep"] if script.endswith("__main__.py") else [script])]
 
 
 def _beside(settings: Settings) -> Companion | None:

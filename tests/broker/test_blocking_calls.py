@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from aiokafka import AIOKafkaConsumer
 
-from lockstep.broker.node.data_directory import _write_flushed
+from lockstep.broker.node.data_directory import write_flushed
 from lockstep.kafka_client import cluster as admin
 from lockstep.kafka_client.client import Client as AdminClient
 from lockstep.player_host.config import parse
@@ -176,7 +176,7 @@ async def test_a_player_in_the_broker(start_broker: StartBroker, monkeypatch: py
 
 def test_a_call_that_blocks_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with traced(monkeypatch) as found:
-        _write_flushed(tmp_path / "planted", "text")
+        write_flushed(tmp_path / "planted", "text")
     assert any(each.startswith("open broker/node/data_directory.py:") for each in found)
     assert any(each.startswith("fsync broker/node/data_directory.py:") for each in found)
 

@@ -51,7 +51,7 @@ def test_the_process_is_named_while_it_holds_the_directory(tmp_path: Path) -> No
 
 
 def test_records_of_two_threads_are_both_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write, directory = data_directory._write_flushed, DataDirectory(tmp_path, 1, alone=False)
+    write, directory = data_directory.write_flushed, DataDirectory(tmp_path, 1, alone=False)
     before = threading.Barrier(2)
 
     def slow(path: Path, text: str) -> None:
@@ -62,7 +62,7 @@ def test_records_of_two_threads_are_both_kept(tmp_path: Path, monkeypatch: pytes
         before.wait(10)
         getattr(directory, method)(*values)
 
-    monkeypatch.setattr(data_directory, "_write_flushed", slow)
+    monkeypatch.setattr(data_directory, "write_flushed", slow)
     calls = [("record_cluster", "a cluster"), ("record_registered",)]
     threads = [threading.Thread(target=record, args=call) for call in calls]
     for each in threads:

@@ -1,0 +1,128 @@
+"""The settings of each node of `lockstep serve --processes N`, from those of the command. Pure.
+
+Node K listens for clients and for metrics K-1 ports above the first node, for the other nodes on localhost
+only. Does not: read settings, look whether a port is free, or start anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from lockstep.broker.settings.addresses import Listener
+from lockstep.broker.settings.config import Settings
+
+MAX_PROCESSES: Final = 64
+"""LIMIT. As many log groups as a cluster may have: a further node would lead none."""
+PEER_PORTS_ABOVE: Final = 20_000
+"""The distance of the ports between nodes from those for clients, where there are so many ports."""
+NEAR_PEER_PORTS_ABOVE: Final = 100
+"""The distance otherwise."""
+HIGH_PORT: Final = 65_000
+MAX_PORT: Final = 65_535
+OWN_SETTINGS: Final = ("node.id", "broker.id", "lockstep.peers", "lockstep.peers.listener")
+"""Settings that name one node of a cluster: the command gives them to each itself."""
+
+
+class PlanError(ValueError):
+    """The settings do not fit several processes; the text is for people."""
+
+
+@dataclass(frozen=True)
+class NodePlan:
+    """One node."""
+
+    node_id: int
+    directory: str
+    listener: Listener
+    peer_listener: Listener
+    metrics_listener: Listener | None
+    settings: Mapping[str, str]
+    """What the node is given beside the settings of the command, by property name."""
+
+
+def node_directory(data_directory: str, node_id: int) -> str:
+    """The data directory of a node."""
+    return f"{data_directory.rstrip('/') or '/'}/node-{node_id}"
+
+
+def peer_port(client_port: int) -> int:
+    """The first node's port for the other nodes, from its port for clients."""
+    above = client_port + PEER_PORTS_ABOVE
+    return above if above < HIGH_PORT else client_port + NEAR_PEER_PORTS_ABOVE
+
+
+def provisional_peers(processes: int) -> str:
+    """A value of lockstep.peers by which settings are checked as those of a cluster of this size."""
+    return ",".join(f"{node_id}@localhost:{node_id}" for node_id in range(1, processes + 1))
+
+
+def plan_nodes(settings: Settings, processes: int, given: Collection[str]) -> list[NodePlan]:
+    """The nodes in order.
+
+    Args:
+        settings: the command's.
+        given: the names of the settings that were given, apart from defaults.
+    Raises PlanError.
+    """
+    if not 2 <= processes <= MAX_PROCESSES:
+        raise PlanError(f"--processes {processes}: the number of processes is 1 to {MAX_PROCESSES}")
+    for name in OWN_SETTINGS:
+        if name in given:
+            raise PlanError(
+                f"{name} names one node, and --processes {processes} runs {processes}: leave it out"
+            )
+    listeners = settings.client_listeners()
+    if len(listeners) != 1:
+        raise PlanError(f"--processes takes one listener for clients, not {len(listeners)}")
+    first, last = listeners[0], processes - 1
+    if not first.port:
+        raise PlanError("--processes takes no port 0: node 1 listens on the port given, the others above it")
+    peers = Listener("PEERS", "localhost", peer_port(first.port))
+    metrics = settings.metrics_listener()
+    for what, listener in (("clients", first), ("nodes", peers), ("metrics", metrics)):
+        if listener is not None and listener.port + last > MAX_PORT:
+            raise PlanError(
+                f"--processes {processes}: no {processes} ports for {what} from {listener.port} on"
+            )
+    peer_list = ",".join(
+        f"{node_id}@localhost:{peers.port + node_id - 1}" for node_id in range(1, processes + 1)
+    )
+    return [
+        _plan_node(node_id, settings, first, peers, metrics, peer_list, given)
+        for node_id in range(1, processes + 1)
+    ]
+
+
+def _plan_node(
+    node_id: int,
+    settings: Settings,
+    first: Listener,
+    peers: Listener,
+    metrics: Listener | None,
+    peer_list: str,
+    given: Collection[str],
+) -> NodePlan:
+    above = node_id - 1
+    listener, own_metrics = _shift(first, above), None if metrics is None else _shift(metrics, above)
+    directory = node_directory(settings.log_dirs, node_id)
+    own = {
+        "node.id": str(node_id),
+        "lockstep.peers": peer_list,
+        "log.dirs": directory,
+        "listeners": str(listener),
+    }
+    if "lockstep.data.replicas" not in given:
+        own["lockstep.data.replicas"] = "1"
+    if own_metrics is not None:
+        own["lockstep.metrics.listener"] = str(own_metrics).partition("://")[2]
+    if settings.advertised_listeners:
+        advertised = settings.advertised_by_name().values()
+        own["advertised.listeners"] = ",".join(str(_shift(each, above)) for each in advertised)
+    return NodePlan(node_id, directory, listener, _shift(peers, above), own_metrics, own)
+
+
+def _shift(listener: Listener, ports: int) -> Listener:
+    """The listener some ports above; port 0 stays."""
+    return replace(listener, port=listener.port + ports if listener.port else 0)
