@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from lockstep.broker.settings.addresses import Listener
-from lockstep.broker.settings.config import Settings
+from lockstep.broker.settings.config import PLAINTEXT, Settings
 
 MAX_PROCESSES: Final = 64
 """LIMIT. As many log groups as a cluster may have: a further node would lead none."""
@@ -36,6 +36,9 @@ class NodePlan:
     node_id: int
     directory: str
     listener: Listener
+    """Where the command and its tools reach the node: the first plaintext listener for clients."""
+    listeners: tuple[Listener, ...]
+    """All listeners for clients."""
     peer_listener: Listener
     metrics_listener: Listener | None
     settings: Mapping[str, str]
@@ -73,15 +76,19 @@ def plan_nodes(settings: Settings, processes: int, given: Collection[str]) -> li
             raise PlanError(
                 f"{name} names one node, and --processes {processes} runs {processes}: leave it out"
             )
-    listeners = settings.client_listeners()
-    if len(listeners) != 1:
-        raise PlanError(f"--processes takes one listener for clients, not {len(listeners)}")
-    first, last = listeners[0], processes - 1
-    if not first.port:
+    listeners, last = settings.client_listeners(), processes - 1
+    if not all(each.port for each in listeners):
         raise PlanError("--processes takes no port 0: node 1 listens on the port given, the others above it")
-    peers = Listener("PEERS", "localhost", peer_port(first.port))
+    plaintext = [each for each in listeners if settings.protocol_of(each) == PLAINTEXT]
+    if not plaintext:
+        raise PlanError(
+            "--processes needs a PLAINTEXT listener, by which it sees whether nodes serve: add one that this "
+            "machine alone reaches, listeners=PLAINTEXT://localhost:9092,..."
+        )
+    peers = Listener("PEERS", "localhost", peer_port(plaintext[0].port))
     metrics = settings.metrics_listener()
-    for what, listener in (("clients", first), ("nodes", peers), ("metrics", metrics)):
+    of_clients = (("clients", each) for each in listeners)
+    for what, listener in (*of_clients, ("nodes", peers), ("metrics", metrics)):
         if listener is not None and listener.port + last > MAX_PORT:
             raise PlanError(
                 f"--processes {processes}: no {processes} ports for {what} from {listener.port} on"
@@ -90,7 +97,7 @@ def plan_nodes(settings: Settings, processes: int, given: Collection[str]) -> li
         f"{node_id}@localhost:{peers.port + node_id - 1}" for node_id in range(1, processes + 1)
     )
     return [
-        _plan_node(node_id, settings, first, peers, metrics, peer_list, given)
+        _plan_node(node_id, settings, plaintext[0], peers, peer_list, given)
         for node_id in range(1, processes + 1)
     ]
 
@@ -100,18 +107,18 @@ def _plan_node(
     settings: Settings,
     first: Listener,
     peers: Listener,
-    metrics: Listener | None,
     peer_list: str,
     given: Collection[str],
 ) -> NodePlan:
-    above = node_id - 1
-    listener, own_metrics = _shift(first, above), None if metrics is None else _shift(metrics, above)
+    above, metrics = node_id - 1, settings.metrics_listener()
+    own_metrics = None if metrics is None else _shift(metrics, above)
+    listeners = tuple(_shift(each, above) for each in settings.client_listeners())
     directory = node_directory(settings.log_dirs, node_id)
     own = {
         "node.id": str(node_id),
         "lockstep.peers": peer_list,
         "log.dirs": directory,
-        "listeners": str(listener),
+        "listeners": ",".join(map(str, listeners)),
     }
     if "lockstep.data.replicas" not in given:
         own["lockstep.data.replicas"] = "1"
@@ -120,7 +127,9 @@ def _plan_node(
     if settings.advertised_listeners:
         advertised = settings.advertised_by_name().values()
         own["advertised.listeners"] = ",".join(str(_shift(each, above)) for each in advertised)
-    return NodePlan(node_id, directory, listener, _shift(peers, above), own_metrics, own)
+    return NodePlan(
+        node_id, directory, _shift(first, above), listeners, _shift(peers, above), own_metrics, own
+    )
 
 
 def _shift(listener: Listener, ports: int) -> Listener:

@@ -96,7 +96,8 @@ def problems(plans: Sequence[NodePlan]) -> list[str]:
 
 def _listeners(plans: Sequence[NodePlan]) -> Iterator[tuple[int, str, Listener]]:
     for plan in plans:
-        yield plan.node_id, "the clients' listener", plan.listener
+        for listener in plan.listeners:
+            yield plan.node_id, "the clients' listener", listener
         yield plan.node_id, "the nodes' listener", plan.peer_listener
         if plan.metrics_listener is not None and plan.metrics_listener.port:
             yield plan.node_id, "the metrics", plan.metrics_listener

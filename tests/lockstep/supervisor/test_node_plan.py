@@ -62,6 +62,13 @@ def test_metrics_and_advertised_ports_go_up_and_free_ones_stay_free() -> None:
         assert each.settings["advertised.listeners"] == "PLAINTEXT://h:0"
 
 
+def test_all_listeners_go_up_and_the_command_looks_by_the_plaintext_one() -> None:
+    second = plan(2, listeners="SSL://0.0.0.0:9192,PLAINTEXT://localhost:9092")[1]
+    assert second.settings["listeners"] == "SSL://0.0.0.0:9193,PLAINTEXT://localhost:9093"
+    assert [each.port for each in (second.listener, *second.listeners)] == [9093, 9193, 9093]
+    assert second.peer_listener.port == 29_093
+
+
 def test_a_number_of_replicas_that_was_given_stays() -> None:
     assert "lockstep.data.replicas" not in plan(lockstep_data_replicas="3")[0].settings
 
@@ -74,12 +81,7 @@ def test_a_number_of_replicas_that_was_given_stays() -> None:
         (MAX_PROCESSES + 1, {}, "", "the number of processes is 1 to 64"),
         (2, {}, "node.id", "node.id names one node"),
         (2, {}, "lockstep.peers", "lockstep.peers names one node"),
-        (
-            2,
-            {"listeners": "A://h:1,B://h:2", "listener_security_protocol_map": "A:PLAINTEXT,B:PLAINTEXT"},
-            "",
-            "one listener for clients, not 2",
-        ),
+        (2, {"listeners": "SSL://h:1,A://h:2", "listener_security_protocol_map": "A:SSL"}, "", "PLAINTEXT"),
         (2, {"listeners": "localhost:0"}, "", "no port 0"),
         (2, {"listeners": "localhost:65535"}, "", "no 2 ports for clients from 65535 on"),
         (9, {"listeners": "localhost:65430"}, "", "no 9 ports for nodes from 65530 on"),
