@@ -67,6 +67,7 @@ WANTED = (
 LEFT_OUT = {
     "lockstep/broker/produce/producer_state.py": "an exception's attribute with a default",
     "lockstep/storage/log/segment_scan.py": "a module that is not compiled (damage_search) inherits from it",
+    "lockstep/storage/types.py": "a protocol that is checked at run time",
     "lockstep/storage/raft/__init__.py": "nothing in it",
     "lockstep/storage/raft/configuration.py": "a dataclass: mypyc cannot make some of its fields",
     "lockstep/storage/raft/messages.py": "dataclasses with fields of type object, which mypyc cannot make",
@@ -89,11 +90,16 @@ def misread(source: str) -> list[str]:
     """Returns the places that mypyc refuses, or compiles and then fails.
 
     It refuses `break` and `continue` out of try/finally or `with`. It gives a name that one function binds to
-    different exceptions the type of the first, and does not set defaults for attributes of exceptions.
+    different exceptions the type of the first, and does not set defaults for attributes of exceptions. Its
+    protocols are none to `runtime_checkable`.
     """
     tree = ast.parse(source)
     found = _jumps(tree, False)
     for function in ast.walk(tree):
+        if isinstance(function, ast.ClassDef) and "runtime_checkable" in map(
+            ast.unparse, function.decorator_list
+        ):
+            found.append(f"{function.name}: checked at run time")
         if isinstance(function, ast.ClassDef) and _is_exception(function):
             given = (each for each in function.body if isinstance(each, ast.Assign | ast.AnnAssign))
             found += [f"{function.name}: a default" for each in given if each.value is not None]

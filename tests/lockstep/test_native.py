@@ -155,6 +155,15 @@ def test_a_default_of_an_exception_is_found() -> None:
     assert build_script().misread((ROOT / "broker/produce/producer_state.py").read_text()) != []
 
 
+def test_a_protocol_that_is_checked_at_run_time_is_found() -> None:
+    text = "@runtime_checkable\nclass P(Protocol):\n    pass\n"
+    assert build_script().misread(text) == ["P: checked at run time"]
+    assert build_script().misread(text.replace("@runtime_checkable", "@final")) == []
+    assert build_script().misread((ROOT / "storage/types.py").read_text()) == [
+        "RunMachine: checked at run time"
+    ]
+
+
 @each_case(
     ("text", "found"),
     [
