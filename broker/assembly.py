@@ -6,7 +6,7 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from lockstep.broker.controller import api as controller_api
@@ -31,7 +31,7 @@ from lockstep.broker.maintenance.scrub import Scrubber
 from lockstep.broker.metadata import api as metadata_api
 from lockstep.broker.metadata.api.api_versions import ApiVersions
 from lockstep.broker.metadata.metadata_cache import MetadataCache
-from lockstep.broker.metadata.metadata_image import Address, MetadataImage, NodeEntry
+from lockstep.broker.metadata.metadata_image import Address, MetadataImage, NodeEntry, scram_command
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.network.connection_registry import Connections
 from lockstep.broker.network.unsent_bytes import UnsentBytes
@@ -47,6 +47,7 @@ from lockstep.broker.requests.request_context import RequestHandler
 from lockstep.broker.requests.router import Router, advertised_versions
 from lockstep.broker.requests.time_slices import TimeSlicer
 from lockstep.broker.security import api as security_api
+from lockstep.broker.security.scram_users import ScramChange, ScramUsers
 from lockstep.broker.settings.config import Settings
 from lockstep.broker.staging import api as staging_api
 from lockstep.broker.staging.stage_commit import StageCommit
@@ -148,12 +149,13 @@ class Assembly:
         self.fetch_sessions = _fetch_sessions(self._settings)
         versions: dict[int, tuple[int, int]] = {}
         api_versions = ApiVersions(self.cluster, self.nodes, versions)
+        scram_users = ScramUsers(lambda: self.image.scram, self._record_scram)
         handlers = [
             api_versions,
             *self._data_handlers(),
             *self._controller_handlers(),
             *self._coordinator_handlers(),
-            *security_api.build_handlers(self.rate_limited_log),
+            *security_api.build_handlers(self.rate_limited_log, scram_users),
         ]
         versions.update(advertised_versions(handlers))
         router = Router(handlers, self.forwarder, api_versions.unknown_version)
@@ -167,6 +169,9 @@ class Assembly:
             router, self._settings, self.loop, self.time_slicer, self.unsent_bytes, self.rate_limited_log,
             fast_path,
         )  # fmt: skip
+
+    async def _record_scram(self, changes: Sequence[ScramChange]) -> None:
+        await self.topics.record_configs([scram_command(each) for each in changes])
 
     def _data_handlers(self) -> list[RequestHandler]:
         cluster, nodes = self.cluster, self.nodes

@@ -14,8 +14,6 @@ import logging
 import socket
 import time
 from collections.abc import Callable, Coroutine
-from datetime import UTC, datetime
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from lockstep.broker.assembly import Assembly
@@ -24,6 +22,7 @@ from lockstep.broker.maintenance.full_disks import FullDisks
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
 from lockstep.broker.network.connection_registry import Connections
 from lockstep.broker.network.listener_conflicts import METRICS_PORT_HINT, own_listeners, peer_hints
+from lockstep.broker.network.listener_security import ListenerSecurities
 from lockstep.broker.network.listeners import (
     CannotListen,
     bind,
@@ -35,7 +34,6 @@ from lockstep.broker.network.listeners import (
     own_host_name,
     set_buffer_sizes,
 )
-from lockstep.broker.network.tls_connection import TlsConnection
 from lockstep.broker.node.data_directory import (
     DataDirectory,
     DirectoryInUse,
@@ -45,9 +43,9 @@ from lockstep.broker.process.heap import give_memory_back
 from lockstep.broker.process.process_output import dropped_lines
 from lockstep.broker.process.wall_clock import wall_clock_ms
 from lockstep.broker.produce.compiled_fast_path import CONNECTION
+from lockstep.broker.security.scram import Credential
 from lockstep.broker.settings.addresses import WILDCARD_HOSTS, Listener
-from lockstep.broker.settings.config import SSL, Settings
-from lockstep.broker.settings.security_settings import listener_prefix
+from lockstep.broker.settings.config import Settings
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.raft.membership import ConfigurationRejected
 from lockstep.storage.types import StorageError
@@ -55,7 +53,6 @@ from lockstep.storage.types import StorageError
 if TYPE_CHECKING:
     from lockstep.broker.metrics.http import HttpListener
     from lockstep.broker.peers.peer_rpc import PeerRpc
-    from lockstep.broker.security.tls_context import TlsListener
 
 log = logging.getLogger("lockstep")
 
@@ -70,8 +67,6 @@ CLOSED_BEFORE_TRIM: Final = 200
 HAND_OVER_SECONDS: Final = 0.5
 """The longest that a stop waits for other nodes to take over this node's leaderships."""
 HAND_OVER_POLLS: Final = 50
-CERTIFICATE_LOOK_SECONDS: Final = 5.0
-"""Between two looks at whether files of keys and certificates have changed."""
 REACH_SECONDS: Final = 2.0
 """So long the ready line waits for the first contact with the other nodes."""
 REACH_LOOK_SECONDS: Final = 0.01
@@ -108,8 +103,7 @@ class Broker:
         self._metrics: HttpListener | None = None
         self._sockets: dict[Listener, list[socket.socket]] = {}
         self._ports: dict[Listener, int] = {}
-        self._tls: dict[Listener, TlsListener] = {}
-        """The TLS of each encrypted listener."""
+        self._securities = ListenerSecurities(self._scram_credential)
         self._servers: list[asyncio.Server] = []
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -206,60 +200,16 @@ class Broker:
                 )
         if (metrics := settings.metrics_listener()) is not None:
             self._metrics_sockets = bind(metrics, METRICS_PORT_HINT)
+        self._securities.open(settings, settings.client_listeners())
         for listener in settings.client_listeners():
-            if settings.protocol_of(listener) == SSL:
-                self._tls[listener] = self._tls_of(listener)
             sockets = self._sockets[listener] = bind(listener)
             self._ports[listener] = sockets[0].getsockname()[1]
             if not all(is_loopback(each) for each in sockets):
                 address = host_and_port(listener.host, self._ports[listener])
-                log.warning(
-                    "%s: the broker has no access control", self._who_may_do_anything(listener, address)
-                )
+                clients = self._securities.clients_of(listener, address)
+                log.warning("%s may do anything: the broker has no access control", clients)
         if self._directory is None:
             self._directory = DataDirectory(settings.directory, settings.node_id, alone=not peers)
-
-    def _tls_of(self, listener: Listener) -> TlsListener:
-        """The TLS of an encrypted listener. Raises ConfigError."""
-        # Here and not above: the library takes 10 MB, which only who encrypts should pay.
-        from lockstep.broker.security.tls_context import TlsListener
-
-        tls = TlsListener(self.settings.security_of(listener), lambda: datetime.now(UTC))
-        if tls.expiry_warning:
-            log.warning("%s", tls.expiry_warning)
-        return tls
-
-    def _who_may_do_anything(self, listener: Listener, address: str) -> str:
-        """The clients of a listener that may do anything, in words."""
-        tls = self._tls.get(listener)
-        if tls is not None and tls.requires_certificate:
-            return f"any client with a trusted certificate that reaches {address} may do anything"
-        return f"any client that reaches {address} may do anything"
-
-    def _check_tls(self, settings: Settings) -> None:
-        """Raises ConfigError for changed keys and certificates that cannot be used."""
-        for listener, tls in self._changed_tls(settings):
-            tls.check(settings.security_of(listener))
-
-    def _reload_tls(self, settings: Settings) -> None:
-        """Read keys and certificates again, of which a setting was changed or set again while running."""
-        for listener, tls in self._changed_tls(settings):
-            tls.reload(settings.security_of(listener))
-
-    def _changed_tls(self, settings: Settings) -> list[tuple[Listener, TlsListener]]:
-        """The encrypted listeners of which settings were changed while running."""
-        return [
-            (listener, tls)
-            for listener, tls in self._tls.items()
-            if any(name.startswith(listener_prefix(listener.name)) for name in settings.dynamic_node)
-        ]
-
-    async def _watch_certificates(self) -> None:
-        """Read keys and certificates again when their files have changed."""
-        while True:
-            await asyncio.sleep(CERTIFICATE_LOOK_SECONDS)
-            for tls in self._tls.values():
-                await asyncio.to_thread(tls.reload_changed)
 
     async def _serve(self) -> None:
         assert self._directory is not None
@@ -277,11 +227,11 @@ class Broker:
         self._limit_connections(assembly.cluster.settings)
         assembly.cluster.on_settings.append(self._limit_connections)
         assembly.cluster.on_group_added.append(lambda: self._limit_connections(assembly.cluster.settings))
-        if self._tls:
-            self._reload_tls(assembly.cluster.settings)
-            assembly.cluster.on_configs_recorded.append(self._reload_tls)
-            assembly.cluster.settings_checks.append(self._check_tls)
-            self._background(self._watch_certificates())
+        if self._securities.tls:
+            self._securities.reload(assembly.cluster.settings)
+            assembly.cluster.on_configs_recorded.append(self._securities.reload)
+            assembly.cluster.settings_checks.append(self._securities.check)
+            self._background(self._securities.watch())
         await self._listen(assembly.connections)
         await self._listen_for_metrics(assembly)
         self._background(assembly.retention.run(settings.log_retention_check_interval_ms / 1000))
@@ -314,20 +264,13 @@ class Broker:
                 try:
                     each.listen(backlog)  # uvloop does so too, but keeps a failure to itself
                     server = await loop.create_server(
-                        self._connection_factory(connections, listener), sock=each, backlog=backlog
+                        self._securities.connection_factory(connections, listener, CONNECTION),
+                        sock=each,
+                        backlog=backlog,
                     )
                 except OSError as error:
                     raise CannotListen(explain(listener, error)) from None
                 self._servers.append(server)
-
-    def _connection_factory(
-        self, connections: Connections, listener: Listener
-    ) -> Callable[[], asyncio.BaseProtocol]:
-        new_connection = partial(CONNECTION, connections, listener.name)
-        tls = self._tls.get(listener)
-        if tls is None:
-            return new_connection
-        return lambda: TlsConnection(connections, tls, new_connection())
 
     async def _listen_for_metrics(self, assembly: Assembly) -> None:
         listener = self.settings.metrics_listener()
@@ -469,6 +412,9 @@ class Broker:
                 host, port = "" if listener.host in WILDCARD_HOSTS else listener.host, 0
             advertised[listener.name] = host, port or self._ports[listener]
         return advertised
+
+    def _scram_credential(self, mechanism: str, user: str) -> Credential | None:
+        return self.assembly.image.scram.get((mechanism, user))
 
     def _limit_connections(self, settings: Settings) -> None:
         """Leave open files to the log groups that are here and to those that a first start opens later."""

@@ -14,13 +14,18 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
+from lockstep.broker.security.scram import Credential
+from lockstep.broker.security.scram_users import ScramChange
 from lockstep.protocol.records.record import iter_records
 from lockstep.storage.types import Buffer, CorruptLog, DirectoryEntry, NewerFormat
 
 METADATA_SECTION: Final = "cluster"
 """Its name in a checkpoint."""
-STATE_VERSION: Final = 4
-"""1 had no configurations but those of topics, 2 no nodes and no placement, 3 nothing that was moving."""
+VERSION_WITHOUT_SCRAM: Final = 4
+"""Written while there are no SCRAM users, so that an earlier Lockstep reads it."""
+STATE_VERSION: Final = 5
+"""1 had no configurations but those of topics, 2 no nodes and no placement, 3 nothing that was moving, 4 no
+SCRAM users."""
 BROKER_CONFIGS: Final = "broker"
 GROUP_CONFIGS: Final = "group"
 WHOLE_CLUSTER: Final = ""
@@ -39,6 +44,7 @@ class Changed(Enum):
 
     TOPIC = "topic"
     CONFIGS = "configs"
+    SCRAM = "scram"
     NODES = "nodes"
     EVERYTHING = "everything"
 
@@ -176,6 +182,12 @@ def configs_command(kind: str, name: str, texts: Mapping[str, str]) -> Command:
     return {"do": "configs", "of": kind, "name": name, "configs": dict(texts)}
 
 
+def scram_command(change: ScramChange) -> Command:
+    """A SCRAM user has this credential, or none any more."""
+    command: Command = {"do": "scram", "mechanism": change.mechanism, "user": change.user}
+    return command if change.credential is None else command | _credential_texts(change.credential)
+
+
 def producer_ids_command(next_producer_id: int) -> Command:
     """Producer ids below this one have been handed to some node."""
     return {"do": "producer_ids", "next": next_producer_id}
@@ -192,6 +204,7 @@ class MetadataImage:
         "next_producer_id",
         "nodes",
         "placement",
+        "scram",
         "topics",
     )
 
@@ -208,6 +221,8 @@ class MetadataImage:
         self.topics: dict[bytes, TopicEntry] = {}
         self.configs: dict[tuple[str, str], dict[str, str]] = {}
         """The configurations of brokers and groups, by kind and name."""
+        self.scram: dict[tuple[str, str], Credential] = {}
+        """The credentials of SCRAM users, by mechanism and user."""
 
     def replay(self, entry: DirectoryEntry, payload: Buffer, time_ms: int) -> None:
         """Apply one committed batch of commands. Raises CorruptLog for a command it does not know."""
@@ -236,6 +251,11 @@ class MetadataImage:
                 if _texts(configs):
                     self.configs[kind, name] = _texts(configs)
                 self.changed(Changed.CONFIGS, b"")
+            case {"do": "scram", "mechanism": str(mechanism), "user": str(user)}:
+                self.scram.pop((mechanism, user), None)
+                if "salt" in command:
+                    self.scram[mechanism, user] = _parse_credential(command)
+                self.changed(Changed.SCRAM, b"")
             case {"do": "node" | "gone" | "place" | "move" | "moved"}:
                 self._apply_to_nodes(command)
                 self.changed(Changed.NODES, b"")
@@ -283,8 +303,8 @@ class MetadataImage:
 
     def snapshot(self, time_ms: int) -> bytes:
         """The whole image, as JSON."""
-        state = {
-            "version": STATE_VERSION,
+        state: dict[str, object] = {
+            "version": STATE_VERSION if self.scram else VERSION_WITHOUT_SCRAM,
             "cluster_id": self.cluster_id,
             "next_producer_id": self.next_producer_id,
             "topics": [
@@ -299,6 +319,11 @@ class MetadataImage:
             "placement": place_command(self.placement)["groups"],
             "moving": place_command(self.moving)["groups"],
         }
+        if self.scram:
+            state["scram"] = [
+                scram_command(ScramChange(mechanism, user, credential))
+                for (mechanism, user), credential in self.scram.items()
+            ]
         return json.dumps(state, separators=(",", ":")).encode()
 
     def restore(self, data: bytes) -> None:
@@ -310,6 +335,7 @@ class MetadataImage:
         self.nodes = {}
         self.placement = {}
         self.moving = {}
+        self.scram = {}
         if data:
             self._restore(json.loads(data))
         self.changed(Changed.EVERYTHING, b"")
@@ -332,6 +358,8 @@ class MetadataImage:
             self.placement[int(group)] = tuple(nodes)
         for group, nodes in state.get("moving", {}).items():
             self.moving[int(group)] = tuple(nodes)
+        for command in state.get("scram", ()):
+            self.scram[command["mechanism"], command["user"]] = _parse_credential(command)
 
 
 def _apply_to_topic(command: Command, topic: TopicEntry | None) -> None:
@@ -351,6 +379,28 @@ def _apply_to_topic(command: Command, topic: TopicEntry | None) -> None:
             topic.overrides = _texts(configs)
         case _:
             raise CorruptLog(f"unknown metadata command: {command!r}")
+
+
+def _credential_texts(credential: Credential) -> Command:
+    return {
+        "salt": credential.salt.hex(),
+        "stored_key": credential.stored_key.hex(),
+        "server_key": credential.server_key.hex(),
+        "iterations": credential.iterations,
+    }
+
+
+def _parse_credential(command: Command) -> Credential:
+    match command:
+        case {
+            "salt": str(salt),
+            "stored_key": str(stored_key),
+            "server_key": str(server_key),
+            "iterations": int(iterations),
+        }:
+            keys = bytes.fromhex(stored_key), bytes.fromhex(server_key)
+            return Credential(bytes.fromhex(salt), *keys, iterations)
+    raise CorruptLog("a SCRAM credential without its parts in a metadata command")
 
 
 def _node(command: Command) -> NodeEntry:

@@ -6,6 +6,8 @@
 | `listener_conflicts` | this node's listeners by setting: two that want one address |
 | `connection` | one client: its requests and the order of their responses |
 | `tls_connection` | the TLS of one client, between its socket and its connection |
+| `sasl_connection` | one client that logs in before its requests |
+| `listener_security` | TLS and SASL of each listener, and new certificates |
 | `handshake_errors` | the reasons of failed TLS handshakes in words |
 | `connection_registry` | all clients: limits, joint writes, idle connections |
 | `response_encoder` | responses to bytes |

@@ -1,4 +1,4 @@
-"""Encryption and identity of clients; access rules, quotas and login respond as a Kafka without them.
+"""Encryption and logins of clients; access rules, quotas and tokens respond as a Kafka without them.
 
 | file | owns |
 |---|---|
@@ -7,6 +7,11 @@
 | `cipher_suites` | cipher suites by Kafka's names and by OpenSSL's |
 | `distinguished_name` | the subject of a certificate as Java writes it |
 | `principal_rules` | `ssl.principal.mapping.rules`: a subject to a principal's name |
+| `sasl_session` | the logins of one connection: states, lifetimes, logins again |
+| `sasl_listener` | the mechanisms of a listener and their users |
+| `sasl_exchange`, `plain`, `scram` | one login, by each mechanism |
+| `jaas` | the text of `sasl.jaas.config` |
+| `scram_users` | SCRAM users as clients describe and change them |
 | `access_rules`, `delegation_tokens` | what several handlers of absent features share |
 
 The handlers are in `api/`; a client's principal is `broker/requests/kafka_principal.py`.

@@ -48,17 +48,22 @@ class NoPrincipal(Exception):
 class TlsListener:
     """See the module. Raises ConfigError for settings that cannot be used.
 
-    Args: now: the time, with its zone.
+    Args:
+        now: the time, with its zone.
+        with_sasl: clients log in by SASL, which names them; a certificate is required only by a setting of
+            the listener itself, as in Kafka (KIP-684).
     """
 
-    def __init__(self, security: ListenerSecurity, now: Callable[[], datetime.datetime]) -> None:
+    def __init__(
+        self, security: ListenerSecurity, now: Callable[[], datetime.datetime], with_sasl: bool = False
+    ) -> None:
         self.name = security.listener_name
-        self._security, self._now = security, now
+        self._security, self._now, self._with_sasl = security, now, with_sasl
         self._files = _file_states(security)
         self._failed: FileStates | None = None
         self._rules = _rules(security)
         self._keys = read_key_store(security, now())
-        self.context = make_context(security, self._keys)
+        self.context = make_context(security, self._keys, self._client_auth(security))
         """The context of connections that begin now."""
 
     @property
@@ -76,7 +81,7 @@ class TlsListener:
 
     def principal_of(self, certificate: bytes | None) -> KafkaPrincipal:
         """The principal of a client, from its certificate in DER. Raises NoPrincipal."""
-        if certificate is None:
+        if certificate is None or self._with_sasl:
             return ANONYMOUS
         try:
             subject = distinguished_name(x509.load_der_x509_certificate(certificate).subject.public_bytes())
@@ -101,7 +106,13 @@ class TlsListener:
         """The next keys and context, by these settings. Raises ConfigError where they cannot be used."""
         keys = read_key_store(security, self._now())
         _check_successor(security, self._keys.chain[0], keys.chain[0])
-        return keys, make_context(security, keys)
+        return keys, make_context(security, keys, self._client_auth(security))
+
+    def _client_auth(self, security: ListenerSecurity) -> str:
+        if self._with_sasl and not security.has_own("ssl.client.auth"):
+            return CLIENT_AUTH_NONE
+        client_auth: str = security.get("ssl.client.auth")
+        return client_auth
 
     def _take_over(self, security: ListenerSecurity, states: FileStates) -> bool:
         """Replace the context; returns whether that was possible."""
@@ -116,7 +127,7 @@ class TlsListener:
         return True
 
 
-def make_context(security: ListenerSecurity, keys: KeyStore) -> ssl.SSLContext:
+def make_context(security: ListenerSecurity, keys: KeyStore, client_auth: str) -> ssl.SSLContext:
     """The context of a listener. Raises ConfigError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _set_versions(context, security)
@@ -128,7 +139,6 @@ def make_context(security: ListenerSecurity, keys: KeyStore) -> ssl.SSLContext:
         except ssl.SSLError as error:
             problem = f"OpenSSL rejects the certificate: {error.reason or error}"
             raise security.error("ssl.keystore.location", problem) from None
-    client_auth = security.get("ssl.client.auth")
     if client_auth == CLIENT_AUTH_NONE:
         return context
     trusted = read_trust_store(security)

@@ -46,7 +46,11 @@ COMPRESSION_TYPES: Final = ("uncompressed", "gzip", "snappy", "lz4", "zstd", COM
 
 PLAINTEXT: Final = "PLAINTEXT"
 SSL: Final = "SSL"
-PROTOCOLS: Final = (PLAINTEXT, SSL)
+SASL_PLAINTEXT: Final = "SASL_PLAINTEXT"
+SASL_SSL: Final = "SASL_SSL"
+TLS_PROTOCOLS: Final = (SSL, SASL_SSL)
+SASL_PROTOCOLS: Final = (SASL_PLAINTEXT, SASL_SSL)
+PROTOCOLS: Final = (PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL)
 """The security protocols of listeners that are served."""
 
 MAX_FRAME_BYTES = 16 * MIB
@@ -97,8 +101,8 @@ class Settings(
     listener_security_protocol_map: tuple[str, ...] = setting(
         "listener.security.protocol.map",
         Kind.LIST,
-        ("PLAINTEXT:PLAINTEXT", "SSL:SSL"),
-        "Protocol of each listener name, PLAINTEXT or SSL.",
+        tuple(f"{each}:{each}" for each in PROTOCOLS),
+        "Protocol of each listener name: PLAINTEXT, SSL, SASL_PLAINTEXT or SASL_SSL.",
     )
     controller_listener_names: tuple[str, ...] = setting(
         "controller.listener.names",
@@ -375,7 +379,7 @@ def for_clients(settings: Settings) -> list[Listener]:
             continue
         protocol = protocols.get(listener.name, listener.name)
         if protocol not in PROTOCOLS:
-            problem = f"{protocol} is not served, only {' and '.join(PROTOCOLS)}"
+            problem = f"{protocol} is not served, only {', '.join(PROTOCOLS)}"
             errors.append(ConfigError("listeners", text, problem))
         elif listener.name in found:
             errors.append(ConfigError("listeners", text, f"two listeners are named {listener.name}"))

@@ -2,12 +2,12 @@
 
 Owns: their names, and `apply_changes`: the settings of the start with the changes made since on top, those
 for this node before those for the whole cluster. Invariants: a setting with an effect is changeable only if
-Kafka lets it be changed too and it takes effect here at once; none of them names an address, a path, a class
-or a module, and none can shut out the client that would change it back. A setting that only warns in a
-properties file is no error here: Kafka's settings without effect are stored and warned of, and so are at most
-MAX_FOREIGN unknown names that are not misspelt (`suggestions.py`). Does not: store the changes
-(`broker/metadata/metadata_image.py` does) or spread them (`broker/controller/config_changes.py`). Source:
-Kafka's DynamicBrokerConfig.
+Kafka lets it be changed too and it takes effect here at once; none of them names an address, a class or a
+module, nor a path but those of a listener's key and trust store, as in Kafka, and none can shut out the
+client that would change it back. A setting that only warns in a properties file is no error here: Kafka's
+settings without effect are stored and warned of, and so are at most MAX_FOREIGN unknown names that are not
+misspelt (`suggestions.py`). Does not: store the changes (`broker/metadata/metadata_image.py` does) or spread
+them (`broker/controller/config_changes.py`). Source: Kafka's DynamicBrokerConfig.
 """
 
 from __future__ import annotations
@@ -220,7 +220,7 @@ def without_effect(texts: Mapping[str, str], former: Mapping[str, str]) -> list[
 
 def value_for_log(name: str, text: str) -> str:
     """The value, or `[hidden]` if it is a password."""
-    declared = declaration(name)
+    declared = PROPERTIES[name][1] if name in PROPERTIES else declaration(name)
     return "[hidden]" if declared is not None and declared.kind is Kind.PASSWORD else text
 
 

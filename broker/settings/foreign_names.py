@@ -48,7 +48,6 @@ FORMER_NAMES: Final = frozenset({*_REMOVED.split(), *_OF_CLIENTS.split(), *_REPL
 
 _FAMILIES: Final[Mapping[str, str]] = {
     "allow.everyone.if.no.acl.found": "there is no access control",
-    "sasl.": "there is no SASL",
     "super.users": "there is no access control",
     "zookeeper.": "there is no ZooKeeper",
 }

@@ -12,9 +12,9 @@ add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.m
 alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
 alter.log.dirs.replication.quota.window.size.seconds authorizer.class.name background.threads
 broker.heartbeat.interval.ms broker.session.timeout.ms client.quota.callback.class
-connection.failed.authentication.delay.ms connections.max.reauth.ms controlled.shutdown.enable
-controller.performance.always.log.threshold.ms controller.performance.sample.period.ms
-controller.quorum.append.linger.ms controller.quorum.auto.join.enable controller.quorum.bootstrap.servers
+controlled.shutdown.enable controller.performance.always.log.threshold.ms
+controller.performance.sample.period.ms controller.quorum.append.linger.ms
+controller.quorum.auto.join.enable controller.quorum.bootstrap.servers
 controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms
 controller.quorum.fetch.max.bytes controller.quorum.fetch.snapshot.max.bytes
 controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms
@@ -83,10 +83,10 @@ remote.log.storage.system.enable replica.fetch.backoff.ms replica.fetch.max.byte
 replica.fetch.response.max.bytes replica.fetch.wait.max.ms replica.high.watermark.checkpoint.interval.ms
 replica.lag.time.max.ms replica.socket.receive.buffer.bytes replica.socket.timeout.ms
 replication.quota.window.num replication.quota.window.size.seconds request.timeout.ms
-sasl.client.callback.handler.class sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.kinit.cmd
-sasl.kerberos.min.time.before.relogin sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name
-sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class
-sasl.login.class sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds
+sasl.client.callback.handler.class sasl.kerberos.kinit.cmd sasl.kerberos.min.time.before.relogin
+sasl.kerberos.principal.to.local.rules sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter
+sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class sasl.login.class
+sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds
 sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor sasl.login.refresh.window.jitter
 sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms sasl.mechanism.controller.protocol
 sasl.mechanism.inter.broker.protocol sasl.oauthbearer.allow.unverified.audience
@@ -102,16 +102,15 @@ sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.b
 sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
 sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope
 sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name sasl.oauthbearer.token.endpoint.url
-sasl.server.callback.handler.class sasl.server.max.receive.size security.inter.broker.protocol
-security.providers server.max.startup.time.ms share.coordinator.append.linger.ms
-share.coordinator.cached.buffer.max.bytes share.coordinator.cold.partition.snapshot.interval.ms
-share.coordinator.load.buffer.size share.coordinator.snapshot.update.records.per.snapshot
-share.coordinator.state.topic.compression.codec share.coordinator.state.topic.min.isr
-share.coordinator.state.topic.num.partitions share.coordinator.state.topic.prune.interval.ms
-share.coordinator.state.topic.replication.factor share.coordinator.state.topic.segment.bytes
-share.coordinator.threads share.coordinator.write.timeout.ms share.fetch.purgatory.purge.interval.requests
-socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
-ssl.endpoint.identification.algorithm ssl.engine.factory.class
+sasl.server.callback.handler.class security.inter.broker.protocol security.providers
+server.max.startup.time.ms share.coordinator.append.linger.ms share.coordinator.cached.buffer.max.bytes
+share.coordinator.cold.partition.snapshot.interval.ms share.coordinator.load.buffer.size
+share.coordinator.snapshot.update.records.per.snapshot share.coordinator.state.topic.compression.codec
+share.coordinator.state.topic.min.isr share.coordinator.state.topic.num.partitions
+share.coordinator.state.topic.prune.interval.ms share.coordinator.state.topic.replication.factor
+share.coordinator.state.topic.segment.bytes share.coordinator.threads share.coordinator.write.timeout.ms
+share.fetch.purgatory.purge.interval.requests socket.connection.setup.timeout.max.ms
+socket.connection.setup.timeout.ms ssl.endpoint.identification.algorithm ssl.engine.factory.class
 ssl.keymanager.algorithm ssl.protocol ssl.provider ssl.secure.random.implementation
 ssl.trustmanager.algorithm telemetry.max.bytes transaction.partition.verification.enable
 transaction.state.log.load.buffer.size transaction.state.log.min.isr transaction.state.log.segment.bytes

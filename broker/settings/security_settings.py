@@ -19,6 +19,10 @@ CLIENT_AUTH_REQUESTED: Final = "requested"
 CLIENT_AUTH_REQUIRED: Final = "required"
 STORE_TYPES: Final = ("JKS", "PKCS12", "PEM")
 TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
+JAAS_CONFIG: Final = "sasl.jaas.config"
+PER_MECHANISM: Final = frozenset({JAAS_CONFIG, "connections.max.reauth.ms"})
+"""Settings that may have the name of a mechanism, in lower case, behind the listener's."""
+MECHANISMS: Final = ("gssapi", "oauthbearer", "plain", "scram-sha-256", "scram-sha-512")
 
 
 @dataclass(frozen=True)
@@ -111,6 +115,42 @@ class SecuritySettings:
         "1.3 can only be allowed or not all together.",
     )
 
+    sasl_enabled_mechanisms: tuple[str, ...] = setting(
+        "sasl.enabled.mechanisms",
+        Kind.LIST,
+        ("GSSAPI",),
+        "SASL mechanisms of the listeners whose protocol has SASL: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. "
+        "Kafka's default, GSSAPI, is not served.",
+    )
+    sasl_jaas_config: str | None = setting(
+        "sasl.jaas.config",
+        Kind.PASSWORD,
+        None,
+        'Users of PLAIN, as PlainLoginModule required user_NAME="PASSWORD" ...; it counts with the prefix '
+        "of a listener and a mechanism alone: listener.name.NAME.plain.sasl.jaas.config.",
+    )
+    sasl_server_max_receive_size: int = setting(
+        "sasl.server.max.receive.size",
+        Kind.INT,
+        524_288,
+        "Largest request before a login, as in Kafka.",
+        minimum=1,
+        unit="bytes",
+    )
+    connection_failed_authentication_delay_ms: int = setting(
+        "connection.failed.authentication.delay.ms",
+        Kind.INT,
+        100,
+        "How long the answer to a failed login waits.",
+        minimum=0,
+    )
+    connections_max_reauth_ms: int = setting(
+        "connections.max.reauth.ms",
+        Kind.LONG,
+        0,
+        "Longest life of a login, after which the client has to log in again (KIP-368); 0: no end.",
+    )
+
     listener_texts: Mapping[str, str] = field(default_factory=dict, compare=False)
     """The settings of single listeners as text, by their full names."""
 
@@ -132,7 +172,11 @@ def split_listener_name(name: str) -> tuple[str, str] | None:
     rest = name.removeprefix(LISTENER_PREFIX)
     for setting_name in SECURITY_PROPERTIES:
         if rest.endswith(f".{setting_name}"):
-            return rest.removesuffix(f".{setting_name}"), setting_name
+            listener_name = rest.removesuffix(f".{setting_name}")
+            head, _, last = listener_name.rpartition(".")
+            if setting_name in PER_MECHANISM and last in MECHANISMS and head:
+                listener_name = head
+            return listener_name, setting_name
     return None
 
 
@@ -161,22 +205,34 @@ class ListenerSecurity:
         self._prefix = listener_prefix(listener_name)
         self._settings, self._texts = settings, texts
 
-    def get(self, name: str) -> Any:
-        """The value of a setting, by Kafka's name. Raises ConfigError."""
+    def get(self, name: str, mechanism: str = "") -> Any:
+        """The value of a setting, by Kafka's name, for a mechanism or for all. Raises ConfigError."""
         attribute, declared = SECURITY_PROPERTIES[name]
-        text = self._texts.get(self._prefix + name)
+        full_name = self.name_of(name, mechanism)
+        text = self._texts.get(full_name)
         if text is None:
-            return getattr(self._settings, attribute)
+            return None if name == JAAS_CONFIG else getattr(self._settings, attribute)
         try:
             return declared.parse(text)
         except ConfigError as error:
-            raise ConfigError(self.name_of(name), error.value, error.problem) from None
+            raise ConfigError(full_name, error.value, error.problem) from None
 
-    def name_of(self, name: str) -> str:
+    def has_own(self, name: str) -> bool:
+        """True if the listener has the setting for itself."""
+        return self._prefix + name in self._texts
+
+    def full_name(self, name: str, mechanism: str = "") -> str:
+        """The name of a setting of this listener, and of a mechanism, alone."""
+        return self._prefix + (f"{mechanism.lower()}.{name}" if mechanism else name)
+
+    def name_of(self, name: str, mechanism: str = "") -> str:
         """The name under which a person has set, or would set, a setting of this listener."""
-        return self._prefix + name if self._prefix + name in self._texts else name
+        if mechanism and (name == JAAS_CONFIG or self.full_name(name, mechanism) in self._texts):
+            return self.full_name(name, mechanism)
+        return self._prefix + name if self.has_own(name) else name
 
-    def error(self, name: str, problem: str) -> ConfigError:
+    def error(self, name: str, problem: str, mechanism: str = "") -> ConfigError:
         """The error of a setting of this listener; a secret is not shown."""
-        value = "[hidden]" if SECURITY_PROPERTIES[name][1].kind is Kind.PASSWORD else self.get(name)
-        return ConfigError(self.name_of(name), "" if value is None else str(value), problem)
+        declared = SECURITY_PROPERTIES[name][1]
+        shown = "[hidden]" if declared.kind is Kind.PASSWORD else declared.show(self.get(name, mechanism))
+        return ConfigError(self.name_of(name, mechanism), shown or "", problem)

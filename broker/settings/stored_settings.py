@@ -70,10 +70,9 @@ _PER_BROKER: Final[tuple[tuple[Kind, int | None, str], ...]] = (
     (
         Kind.LIST,
         None,
-        "cordoned.log.dirs sasl.enabled.mechanisms sasl.kerberos.principal.to.local.rules",
+        "cordoned.log.dirs sasl.kerberos.principal.to.local.rules",
     ),
     (Kind.LONG, None, "sasl.kerberos.min.time.before.relogin"),
-    (Kind.PASSWORD, None, "sasl.jaas.config"),
     (Kind.SHORT, None, "sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds"),
     (
         Kind.STRING,

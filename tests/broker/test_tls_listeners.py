@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.broker import server
-from lockstep.broker.network import tls_connection
+from lockstep.broker.network import listener_security, tls_connection
 from lockstep.broker.requests.kafka_principal import ANONYMOUS, KafkaPrincipal
 from lockstep.broker.server import Broker
 from lockstep.broker.settings.properties import ConfigError
@@ -257,12 +256,12 @@ async def test_a_key_that_cannot_be_used_stops_the_start(tmp_path: Path) -> None
 async def test_a_connection_keeps_its_context_and_the_next_one_gets_the_new(
     start_broker: StartBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(server, "CERTIFICATE_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(listener_security, "CERTIFICATE_LOOK_SECONDS", 0.01)
     path = AUTHORITY.issue("broker").write_pem(tmp_path / "broker.pem")
     settings = {"listeners": "SSL://127.0.0.1:0", **key_texts(path, "PEM")}
     broker = await start_broker(**keywords(settings))
     first = await connect(broker.port, of_client(tmp_path))
-    (secured,) = broker._tls.values()
+    (secured,) = broker._securities.tls.values()
     former = secured.context
     new = AUTHORITY.issue("broker")
     new.write_pem(tmp_path / "new.pem").replace(path)

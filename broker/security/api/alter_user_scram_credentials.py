@@ -1,21 +1,15 @@
-"""AlterUserScramCredentials: no credential is stored, since nothing would check it (KIP-554).
-
-Kafka's response has UNSUPPORTED_VERSION for each user where its metadata has no place for SCRAM, whatever
-else is wrong with the request; so does Lockstep.
-"""
+"""AlterUserScramCredentials: passwords of SCRAM users are set and deleted (KIP-554)."""
 
 from __future__ import annotations
 
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
+from lockstep.broker.security.scram_users import Requested, ScramUsers
 from lockstep.protocol.api import ApiKey, RequestHeader
-from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
 )
-
-REASON = "SCRAM is not supported by this broker"
 
 
 class AlterUserScramCredentials(RequestHandler):
@@ -23,18 +17,33 @@ class AlterUserScramCredentials(RequestHandler):
 
     api_key = ApiKey.ALTER_USER_SCRAM_CREDENTIALS
     versions = (0, 0)
+    needs = Needs.CONTROLLER
+
+    def __init__(self, users: ScramUsers) -> None:
+        self._users = users
 
     def handle(
         self, client: ClientContext, header: RequestHeader, request: AlterUserScramCredentialsRequest
     ) -> HandlerResponse:
-        """One error for each named user."""
-        deleted, upserted = ([each.name for each in part] for part in (request.deletions, request.upsertions))
-        users = dict.fromkeys([*deleted, *upserted])
+        """One result for each user."""
+        requested = [Requested(each.name, each.mechanism) for each in request.deletions]
+        requested += [
+            Requested(
+                each.name, each.mechanism, each.iterations, bytes(each.salt), bytes(each.salted_password)
+            )
+            for each in request.upsertions
+        ]
+        return self._change(requested)
+
+    async def _change(self, requested: list[Requested]) -> AlterUserScramCredentialsResponse:
+        results = await self._users.change(requested)
         return AlterUserScramCredentialsResponse(
             results=[
                 AlterUserScramCredentialsResult(
-                    user=user, error_code=ErrorCode.UNSUPPORTED_VERSION, error_message=REASON
+                    user=user,
+                    error_code=error.error if error else 0,
+                    error_message=error.message if error else None,
                 )
-                for user in users
+                for user, error in results.items()
             ]
         )

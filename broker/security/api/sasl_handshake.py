@@ -13,7 +13,7 @@ from lockstep.protocol.messages.sasl_handshake import SaslHandshakeRequest, Sasl
 from lockstep.storage.rate_limited_log import RateLimitedLog
 
 SASL_UNSUPPORTED = (
-    "the broker does not support SASL (docs/operating.md), the client needs security.protocol=PLAINTEXT"
+    "this listener has no SASL (docs/security.md): the client needs security.protocol=PLAINTEXT or SSL"
 )
 
 

@@ -27,9 +27,12 @@ from lockstep.broker.metadata.metadata_image import (
     producer_ids_command,
     ready_command,
     remove_node_command,
+    scram_command,
     start_reassignment_command,
     topic_configs_command,
 )
+from lockstep.broker.security.scram import Credential
+from lockstep.broker.security.scram_users import ScramChange
 from lockstep.protocol.records.record import BatchBuilder
 from lockstep.storage.control_partition import ControlPartition
 from lockstep.storage.types import CorruptLog, DirectoryEntry, NewerFormat
@@ -206,6 +209,28 @@ def test_a_configuration_that_comes_after_its_topic_went_is_nobodys() -> None:
     replay(image, create_command(entry()), delete_command(ID), deleted_command(ID))
     replay(image, topic_configs_command(ID, {"retention.bytes": "7"}))
     assert image.topics == {}
+
+
+def test_scram_users_are_set_replaced_and_deleted() -> None:
+    image, copy = MetadataImage(), MetadataImage()
+    told: list[Changed] = []
+    image.changed = lambda change, topic_id: told.append(change)
+    first, second = Credential(b"s", b"k", b"v", 4096), Credential(b"", b"l", b"w", 8192)
+    before = image.snapshot(0)
+    assert json.loads(before)["version"] == 4, "an earlier Lockstep reads it"
+    replay(image, scram_command(ScramChange("SCRAM-SHA-256", "a", first)))
+    replay(image, scram_command(ScramChange("SCRAM-SHA-512", "a", first)))
+    replay(image, scram_command(ScramChange("SCRAM-SHA-256", "a", second)))
+    replay(image, scram_command(ScramChange("SCRAM-SHA-256", "nobody", None)))
+    assert image.scram == {("SCRAM-SHA-256", "a"): second, ("SCRAM-SHA-512", "a"): first}
+    assert told == [Changed.SCRAM] * 4
+    copy.restore(image.snapshot(0))
+    assert copy.scram == image.scram and json.loads(copy.snapshot(0))["version"] == 5
+    replay(copy, scram_command(ScramChange("SCRAM-SHA-512", "a", None)))
+    replay(copy, scram_command(ScramChange("SCRAM-SHA-256", "a", None)))
+    assert copy.scram == {} and copy.snapshot(0) == before
+    with pytest.raises(CorruptLog, match="a SCRAM credential without its parts"):
+        replay(copy, {"do": "scram", "mechanism": "SCRAM-SHA-256", "user": "a", "salt": "00"})
 
 
 def test_a_state_of_the_first_version_has_no_configurations() -> None:

@@ -3,17 +3,8 @@
 from __future__ import annotations
 
 from lockstep.protocol.errors import ErrorCode
-from lockstep.protocol.messages.alter_user_scram_credentials import (
-    AlterUserScramCredentialsRequest,
-    ScramCredentialDeletion,
-    ScramCredentialUpsertion,
-)
 from lockstep.protocol.messages.create_delegation_token import CreateDelegationTokenRequest
 from lockstep.protocol.messages.describe_delegation_token import DescribeDelegationTokenRequest
-from lockstep.protocol.messages.describe_user_scram_credentials import (
-    DescribeUserScramCredentialsRequest,
-    UserName,
-)
 from lockstep.protocol.messages.expire_delegation_token import ExpireDelegationTokenRequest
 from lockstep.protocol.messages.renew_delegation_token import RenewDelegationTokenRequest
 from lockstep.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
@@ -46,27 +37,3 @@ async def test_the_wanted_owner_of_a_token_is_named_in_the_refusal(caller: Calle
     request = CreateDelegationTokenRequest(owner_principal_type="User", owner_principal_name="alice")
     answer = await caller.call(request, 3)
     assert (answer.principal_name, answer.token_requester_principal_name) == ("alice", "ANONYMOUS")
-
-
-async def test_each_user_is_refused_a_scram_credential_once(caller: Caller) -> None:
-    deletions = [ScramCredentialDeletion(name="a", mechanism=1), ScramCredentialDeletion(name="b")]
-    upsertions = [ScramCredentialUpsertion(name="b", mechanism=1, iterations=4096)]
-    answer = await caller.call(
-        AlterUserScramCredentialsRequest(deletions=deletions, upsertions=upsertions), 0
-    )
-    assert [(each.user, each.error_code) for each in answer.results] == [
-        ("a", ErrorCode.UNSUPPORTED_VERSION),
-        ("b", ErrorCode.UNSUPPORTED_VERSION),
-    ]
-    assert (await caller.call(AlterUserScramCredentialsRequest(), 0)).results == []
-
-
-async def test_no_user_has_a_scram_credential(caller: Caller) -> None:
-    users = [UserName(name=name) for name in ("a", "b", "b")]
-    response = await caller.call(DescribeUserScramCredentialsRequest(users=users), 0)
-    assert response.error_code == ErrorCode.NONE
-    assert [(each.user, each.error_code) for each in response.results] == [
-        ("a", ErrorCode.RESOURCE_NOT_FOUND),
-        ("b", ErrorCode.DUPLICATE_RESOURCE),
-    ]
-    assert (await caller.call(DescribeUserScramCredentialsRequest(users=None), 0)).results == []

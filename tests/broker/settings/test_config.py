@@ -123,7 +123,7 @@ def test_a_listener_for_peers_without_peers_warns() -> None:
         "log.flush=sometimes",
         "auto.create.topics.enable=perhaps",
         "lockstep.nothing=1",
-        "listeners=SASL_SSL://localhost:9093",
+        "listeners=KERBEROS://localhost:9093",
         "listeners=localhost",
         "listeners=localhost:70000",
         "listeners=A://h:1,A://h:2",

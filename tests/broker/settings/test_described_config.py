@@ -163,7 +163,7 @@ def test_what_is_stored_without_effect_is_told_and_no_secret_is() -> None:
     settings = apply_changes(
         Settings(),
         {"num.io.threads": "4", "com.example.key": "hush-hush"},
-        {"num.io.threads": "5", "sasl.jaas.config": "hush-hush"},
+        {"num.io.threads": "5", "listener.name.x.ssl.key.password": "hush-hush"},
     )
     told = by_name(describe_broker(settings))
     threads = told["num.io.threads"]
@@ -172,7 +172,7 @@ def test_what_is_stored_without_effect_is_told_and_no_secret_is() -> None:
         ("num.io.threads", "5", ConfigSource.DYNAMIC_BROKER),
         ("num.io.threads", "4", ConfigSource.DYNAMIC_DEFAULT_BROKER),
     ]
-    key, jaas = told["com.example.key"], told["sasl.jaas.config"]
+    key, jaas = told["com.example.key"], told["listener.name.x.ssl.key.password"]
     assert (key.value, key.is_sensitive, key.source) == (None, True, ConfigSource.DYNAMIC_DEFAULT_BROKER)
     assert (jaas.value, jaas.is_sensitive, jaas.source) == (None, True, ConfigSource.DYNAMIC_BROKER)
     assert key.synonyms == [("com.example.key", None, ConfigSource.DYNAMIC_DEFAULT_BROKER)]

@@ -40,8 +40,8 @@ def test_a_name_is_a_mistake_where_it_is_like_one_that_has_an_effect() -> None:
 
 
 def test_one_line_names_all() -> None:
-    assert unused_names_warning(["a", "listener.name.x.sasl.jaas.config", "b"]) == (
-        "without effect here: a, b, listener.name.x.sasl.jaas.config (there is no SASL)"
+    assert unused_names_warning(["a", "listener.name.x.zookeeper.connect", "b"]) == (
+        "without effect here: a, b, listener.name.x.zookeeper.connect (there is no ZooKeeper)"
     )
     zookeeper = "without effect here: zookeeper.connect (there is no ZooKeeper)"
     assert unused_names_warning(["zookeeper.connect"]) == zookeeper

@@ -32,6 +32,8 @@ ONLY_WHILE_RUNNING: Final = {
 FIXED_HERE: Final = {
     "listener.security.protocol.map",
     "listeners",
+    "sasl.enabled.mechanisms",
+    "sasl.jaas.config",
     "ssl.cipher.suites",
     "ssl.client.auth",
     "ssl.enabled.protocols",

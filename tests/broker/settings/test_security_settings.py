@@ -40,6 +40,10 @@ OF_INSIDE = f"listener.name.inside.{LOCATION}"
     [
         (OF_INSIDE, ("inside", LOCATION)),
         ("listener.name.a.b.ssl.client.auth", ("a.b", "ssl.client.auth")),
+        ("listener.name.inside.plain.sasl.jaas.config", ("inside", "sasl.jaas.config")),
+        ("listener.name.plain.sasl.jaas.config", ("plain", "sasl.jaas.config")),
+        ("listener.name.a.scram-sha-256.connections.max.reauth.ms", ("a", "connections.max.reauth.ms")),
+        ("listener.name.a.plain.ssl.client.auth", ("a.plain", "ssl.client.auth")),
         ("listener.name.inside.num.io.threads", None),
         (LOCATION, None),
     ],
@@ -84,9 +88,9 @@ def test_settings_that_no_listener_uses_are_warned_of() -> None:
     assert from_texts({**LISTENERS, **texts}).warnings == ()
 
 
-@each_case("protocol", ["SASL_SSL", "SASL_PLAINTEXT", "KERBEROS"])
+@each_case("protocol", ["TLS", "SASL", "KERBEROS"])
 def test_a_protocol_that_is_not_served(protocol: str) -> None:
-    with pytest.raises(ConfigError, match=f"{protocol} is not served, only PLAINTEXT and SSL"):
+    with pytest.raises(ConfigError, match=f"{protocol} is not served, only PLAINTEXT, SSL, SASL_"):
         from_texts({"listeners": "A://:1", "listener.security.protocol.map": f"A:{protocol}"})
 
 

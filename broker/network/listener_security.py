@@ -1,0 +1,108 @@
+"""The security of this node's listeners for clients: what each encrypts, and how its clients log in.
+
+Owns: `ListenerSecurities`, which makes the objects of each listener at the start, gives new connections to
+them, and takes over changed keys and certificates. Invariant: a listener whose settings cannot be used stops
+the start. Does not: bind or accept (`listeners.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from lockstep.broker.network.connection import Connection
+from lockstep.broker.network.connection_registry import Connections
+from lockstep.broker.network.sasl_connection import SaslConnection
+from lockstep.broker.network.tls_connection import TlsConnection
+from lockstep.broker.security.sasl_listener import Credentials, SaslListener
+from lockstep.broker.settings.addresses import Listener
+from lockstep.broker.settings.config import SASL_PROTOCOLS, TLS_PROTOCOLS, Settings
+from lockstep.broker.settings.security_settings import listener_prefix
+
+if TYPE_CHECKING:
+    from lockstep.broker.security.tls_context import TlsListener
+
+log = logging.getLogger("lockstep")
+
+CERTIFICATE_LOOK_SECONDS: Final = 5.0
+"""Between two looks at whether files of keys and certificates have changed."""
+PLAIN: Final = "PLAIN"
+
+
+class ListenerSecurities:
+    """See the module. Args: credentials: of SCRAM users."""
+
+    def __init__(self, credentials: Credentials) -> None:
+        self._credentials = credentials
+        self.tls: dict[Listener, TlsListener] = {}
+        """Each encrypted listener."""
+        self._sasl: dict[Listener, SaslListener] = {}
+
+    def open(self, settings: Settings, listeners: Iterable[Listener]) -> None:
+        """Make the security of listeners, with warnings in the log. Raises ConfigError."""
+        for listener in listeners:
+            protocol = settings.protocol_of(listener)
+            with_sasl = protocol in SASL_PROTOCOLS
+            security = settings.security_of(listener)
+            if with_sasl:
+                sasl = self._sasl[listener] = SaslListener(security, self._credentials)
+                if protocol not in TLS_PROTOCOLS and PLAIN in sasl.mechanisms:
+                    log.warning("listener %s: passwords of PLAIN are readable without TLS", listener.name)
+            if protocol in TLS_PROTOCOLS:
+                # Here and not above: the library takes 10 MB, which only who encrypts should pay.
+                from lockstep.broker.security.tls_context import TlsListener
+
+                tls = self.tls[listener] = TlsListener(security, lambda: datetime.now(UTC), with_sasl)
+                if tls.expiry_warning:
+                    log.warning("%s", tls.expiry_warning)
+
+    def clients_of(self, listener: Listener, address: str) -> str:
+        """The clients that a listener serves, in words."""
+        tls = self.tls.get(listener)
+        if listener in self._sasl:
+            return f"any client that logs in at {address}"
+        if tls is not None and tls.requires_certificate:
+            return f"any client with a trusted certificate that reaches {address}"
+        return f"any client that reaches {address}"
+
+    def connection_factory(
+        self, connections: Connections, listener: Listener, plain: type[Connection]
+    ) -> Callable[[], asyncio.BaseProtocol]:
+        """The maker of a listener's connections. Args: plain: the class of those without a login."""
+        sasl, tls = self._sasl.get(listener), self.tls.get(listener)
+        new_connection: Callable[[], Connection] = partial(plain, connections, listener.name)
+        if sasl is not None:
+            new_connection = partial(SaslConnection, connections, listener.name, sasl)
+        if tls is None:
+            return new_connection
+        return lambda: TlsConnection(connections, tls, new_connection())
+
+    # --- new keys and certificates ------------------------------------------------------------------------
+
+    def check(self, settings: Settings) -> None:
+        """Raises ConfigError for changed keys and certificates that cannot be used."""
+        for listener, tls in self._find_changed(settings):
+            tls.check(settings.security_of(listener))
+
+    def reload(self, settings: Settings) -> None:
+        """Read keys and certificates again, of which a setting was changed or set again while running."""
+        for listener, tls in self._find_changed(settings):
+            tls.reload(settings.security_of(listener))
+
+    async def watch(self) -> None:
+        """Read keys and certificates again when their files have changed."""
+        while True:
+            await asyncio.sleep(CERTIFICATE_LOOK_SECONDS)
+            for tls in self.tls.values():
+                await asyncio.to_thread(tls.reload_changed)
+
+    def _find_changed(self, settings: Settings) -> list[tuple[Listener, TlsListener]]:
+        return [
+            (listener, tls)
+            for listener, tls in self.tls.items()
+            if any(name.startswith(listener_prefix(listener.name)) for name in settings.dynamic_node)
+        ]

@@ -1,0 +1,159 @@
+"""SCRAM-SHA-256 and SCRAM-SHA-512 (RFC 5802, RFC 7677), the server's side, as Kafka has it.
+
+Pure: nonces and salts are arguments. Owns: what is stored of a password (`Credential`), and `ScramExchange`,
+the two messages of a login. Invariants: the password itself is never here; all failures have one text for the
+client, a user that there is not fails last, with a salt that is the same each time; comparisons take the same
+time. Kafka's limits: no channel binding, no SASLprep, and extensions without a meaning here are ignored.
+Source: Kafka's ScramSaslServer, ScramMessages and ScramFormatter, KIP-84.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from lockstep.broker.security.sasl_exchange import Authenticated, AuthenticationFailed
+
+MIN_ITERATIONS: Final = 4_096
+MAX_ITERATIONS: Final = 16_384
+SALT_BYTES: Final = 16
+_SASL_NAME: Final = r"(?:[^=,\x00]|=2C|=3D)+"
+_PRINTABLE: Final = r"[\x21-\x2b\x2d-\x7e]+"
+_VALUE: Final = r"[^\x00,]+"
+_EXTENSIONS: Final = rf"(?P<extensions>(?:,[A-Za-z]={_VALUE}|,[A-Za-z]+={_VALUE})*)"
+_CLIENT_FIRST: Final = re.compile(
+    rf"n,(?:a=(?P<authzid>{_SASL_NAME}))?,(?P<bare>(?:m=[^,]+,)?n=(?P<name>{_SASL_NAME}),"
+    rf"r=(?P<nonce>{_PRINTABLE}){_EXTENSIONS})"
+)
+_CLIENT_FINAL: Final = re.compile(
+    rf"(?P<without_proof>c=(?P<binding>[A-Za-z0-9+/=]+),r=(?P<nonce>{_PRINTABLE}){_EXTENSIONS}),"
+    r"p=(?P<proof>[A-Za-z0-9+/=]+)"
+)
+_NO_BINDING: Final = "biws"
+"""The header `n,,` in base64: no channel binding, no other identity."""
+
+
+@dataclass(frozen=True)
+class ScramMechanism:
+    """One of Kafka's two mechanisms; `number` is its number in requests."""
+
+    name: str
+    digest: str
+    number: int
+
+
+SHA_256: Final = ScramMechanism("SCRAM-SHA-256", "sha256", 1)
+SHA_512: Final = ScramMechanism("SCRAM-SHA-512", "sha512", 2)
+MECHANISMS: Final = {each.name: each for each in (SHA_256, SHA_512)}
+BY_NUMBER: Final = {each.number: each for each in (SHA_256, SHA_512)}
+
+
+@dataclass(frozen=True)
+class Credential:
+    """The part of a user's password that is stored for one mechanism."""
+
+    salt: bytes
+    stored_key: bytes
+    server_key: bytes
+    iterations: int
+
+
+def salted_credential(mechanism: ScramMechanism, salt: bytes, salted: bytes, iterations: int) -> Credential:
+    """The credential of a salted password."""
+    client_key = hmac.digest(salted, b"Client Key", mechanism.digest)
+    stored_key = hashlib.new(mechanism.digest, client_key).digest()
+    return Credential(salt, stored_key, hmac.digest(salted, b"Server Key", mechanism.digest), iterations)
+
+
+def salt_password(mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> bytes:
+    """The salted password: slow on purpose."""
+    return hashlib.pbkdf2_hmac(mechanism.digest, password.encode(), salt, iterations)
+
+
+class ScramExchange:
+    """One login.
+
+    Args:
+        credential_of: the credential of a user; None for a user that there is not.
+        nonce: the server's part of the nonce, printable and never the same.
+        secret: of this broker, for the salts of users that there are not.
+    """
+
+    def __init__(
+        self,
+        mechanism: ScramMechanism,
+        credential_of: Callable[[str], Credential | None],
+        nonce: str,
+        secret: bytes,
+    ) -> None:
+        self._mechanism, self._credential_of = mechanism, credential_of
+        self._server_nonce, self._secret = nonce, secret
+        self._name = self._nonce = self._first_messages = ""
+        self._credential: Credential | None = None
+
+    def respond(self, token: bytes) -> bytes | Authenticated:
+        """The response to the client's next message. Raises AuthenticationFailed."""
+        try:
+            message = token.decode()
+        except UnicodeDecodeError:
+            raise AuthenticationFailed("a message that is no text") from None
+        return self._respond_last(message) if self._nonce else self._respond_first(message)
+
+    def _respond_first(self, message: str) -> bytes:
+        parsed = _CLIENT_FIRST.fullmatch(message)
+        if parsed is None:
+            raise AuthenticationFailed("the first message is not of the form n,,n=USER,r=NONCE")
+        self._name = parsed["name"].replace("=2C", ",").replace("=3D", "=")
+        authzid = parsed["authzid"]
+        if authzid is not None and authzid != parsed["name"]:
+            raise AuthenticationFailed(
+                f"user {self._name} requests another identity",
+                "Authentication failed: Client requested an authorization id that is different from username",
+            )
+        self._credential = self._credential_of(self._name)
+        shown = self._credential or self._absent()
+        self._nonce = parsed["nonce"] + self._server_nonce
+        salt = base64.b64encode(shown.salt).decode()
+        response = f"r={self._nonce},s={salt},i={shown.iterations}"
+        self._first_messages = f"{parsed['bare']},{response}"
+        return response.encode()
+
+    def _respond_last(self, message: str) -> Authenticated:
+        parsed = _CLIENT_FINAL.fullmatch(message)
+        if parsed is None or parsed["binding"] != _NO_BINDING:
+            raise AuthenticationFailed("the last message is not of the form c=biws,r=NONCE,p=PROOF")
+        if not hmac.compare_digest(parsed["nonce"], self._nonce):
+            hint = _REPEATED_NONCE if parsed["nonce"].endswith(self._nonce) else ""
+            raise AuthenticationFailed(f"user {self._name} repeats another nonce{hint}")
+        try:
+            proof = base64.b64decode(parsed["proof"], validate=True)
+        except binascii.Error:
+            raise AuthenticationFailed("the proof is not in base64") from None
+        signed = f"{self._first_messages},{parsed['without_proof']}".encode()
+        known = self._credential or self._absent()
+        digest = self._mechanism.digest
+        signature = hmac.digest(known.stored_key, signed, digest)
+        if len(proof) != len(signature):
+            raise AuthenticationFailed(f"the proof of user {self._name} has another length")
+        client_key = bytes(one ^ other for one, other in zip(proof, signature, strict=True))
+        is_right = hmac.compare_digest(hashlib.new(digest, client_key).digest(), known.stored_key)
+        if self._credential is None:
+            raise AuthenticationFailed(f"there is no user {self._name} with {self._mechanism.name}")
+        if not is_right:
+            raise AuthenticationFailed(f"the password of user {self._name} is wrong")
+        verifier = base64.b64encode(hmac.digest(known.server_key, signed, digest)).decode()
+        return Authenticated(f"v={verifier}".encode(), self._name)
+
+    def _absent(self) -> Credential:
+        """The credential that is shown of a user that there is not."""
+        salt = hmac.digest(self._secret, self._name.encode(), "sha256")[:SALT_BYTES]
+        return salted_credential(self._mechanism, salt, self._secret, MIN_ITERATIONS)
+
+
+_REPEATED_NONCE: Final = ": its own part comes twice, as from librdkafka before 2.6.1; it needs a newer one"
