@@ -123,7 +123,7 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     def eof_received(self) -> bool:
         if not self._is_open and self._received_bytes and not self._closing:
-            self._fail("the client ended the TLS handshake without a reason; it may not trust the broker")
+            self._fail("the client ended the TLS handshake; if each time, it does not trust the broker")
         return False
 
     def pause_writing(self) -> None:

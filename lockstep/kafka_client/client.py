@@ -22,6 +22,12 @@ from lockstep.protocol.cluster_view import PartitionMetadata as PartitionMetadat
 from lockstep.protocol.cluster_view import TopicMetadata as TopicMetadata
 from lockstep.protocol.config_resources import ConfigOperation, ResourceType
 from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.alter_user_scram_credentials import (
+    AlterUserScramCredentialsRequest,
+    AlterUserScramCredentialsResponse,
+    ScramCredentialDeletion,
+    ScramCredentialUpsertion,
+)
 from lockstep.protocol.messages.create_partitions import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -43,6 +49,10 @@ from lockstep.protocol.messages.describe_configs import (
     DescribeConfigsResource,
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
+)
+from lockstep.protocol.messages.describe_user_scram_credentials import (
+    DescribeUserScramCredentialsRequest,
+    DescribeUserScramCredentialsResponse,
 )
 from lockstep.protocol.messages.fetch import (
     AbortedTransaction,
@@ -240,6 +250,43 @@ class Client(ClusterConnections):
         result = only((await connection.call(request, IncrementalAlterConfigsResponse)).responses, name)
         if result.error_code:
             raise _config_error(kind, name, result.error_code, result.error_message)
+
+    # -- users ------------------------------------------------------------------------------------------
+
+    async def scram_users(self) -> dict[str, list[tuple[int, int]]]:
+        """User -> number and iterations of each SCRAM mechanism. BrokerError."""
+        await self._metadata([], create=False)
+        connection = await self._controller()
+        request = DescribeUserScramCredentialsRequest(users=None)
+        answer = await connection.call(request, DescribeUserScramCredentialsResponse)
+        if answer.error_code:
+            raise BrokerError(answer.error_code, "users", answer.error_message)
+        return {
+            each.user: [(info.mechanism, info.iterations) for info in each.credential_infos]
+            for each in answer.results
+        }
+
+    async def set_scram_user(
+        self, user: str, mechanism: int, iterations: int, salt: bytes, salted_password: bytes
+    ) -> None:
+        """Set a user's credential of one SCRAM mechanism. BrokerError."""
+        credential = ScramCredentialUpsertion(
+            name=user, mechanism=mechanism, iterations=iterations, salt=salt, salted_password=salted_password
+        )
+        await self._alter_user(user, AlterUserScramCredentialsRequest(upsertions=[credential]))
+
+    async def delete_scram_user(self, user: str, mechanism: int) -> None:
+        """Delete a user's credential of one SCRAM mechanism. BrokerError."""
+        credential = ScramCredentialDeletion(name=user, mechanism=mechanism)
+        await self._alter_user(user, AlterUserScramCredentialsRequest(deletions=[credential]))
+
+    async def _alter_user(self, user: str, request: AlterUserScramCredentialsRequest) -> None:
+        await self._metadata([], create=False)
+        connection = await self._controller()
+        answer = await connection.call(request, AlterUserScramCredentialsResponse)
+        result = only(answer.results, f"user {user}")
+        if result.error_code:
+            raise BrokerError(result.error_code, f"user {user}", result.error_message)
 
     async def _configured_by(self, kind: ResourceType, name: str) -> BrokerConnection:
         """A broker answers for itself; for everything else the controller does."""
