@@ -148,8 +148,8 @@ def _touched_segments(
         if (
             any(
                 [
-                    share.total_bytes and share.first_offset < passes[share.partition].end
-                    for share in segment.shares(passes)
+                    part.total_bytes and part.first_offset < passes[part.local_id].end
+                    for part in segment.partitions_among(passes)
                 ]
             )
             or segment.is_mostly_unused

@@ -113,7 +113,7 @@ class LogToClean(NamedTuple):
 
 def plan_cleaning(
     partition: Partition,
-    shares: Sequence[SegmentPartition],
+    in_segments: Sequence[SegmentPartition],
     stable_offset: int,
     clean_to: int,
     now_ms: int,
@@ -122,20 +122,20 @@ def plan_cleaning(
 
     Args:
         stable_offset: its last stable offset, as the loop saw it.
-        shares: the partition's parts of the segments that may be cleaned, oldest first.
+        in_segments: the partition's batches in each segment that may be cleaned, oldest first.
         clean_to: below this it was cleaned before.
     """
     found, config = partition.log, partition.topic.config
     dirty = max(found.log_start_offset, clean_to)
-    end = min(shares[-1].last_offset + 1 if shares else 0, stable_offset, found.high_watermark)
+    end = min(in_segments[-1].last_offset + 1 if in_segments else 0, stable_offset, found.high_watermark)
     data_log = partition.group.log
     too_young: BatchPlace | None = None
     if config.min_compaction_lag_ms > 0 and end > dirty:
         old_ms = now_ms - config.min_compaction_lag_ms + 1
         too_young = data_log.first_younger(found.local_id, old_ms, dirty, end)
         end = end if too_young is None else min(end, too_young.base_offset)
-    new = sum([s.total_bytes for s in shares if s.last_offset >= dirty and s.first_offset < end])
-    old = sum([s.total_bytes for s in shares if s.last_offset < dirty])
+    new = sum([s.total_bytes for s in in_segments if s.last_offset >= dirty and s.first_offset < end])
+    old = sum([s.total_bytes for s in in_segments if s.last_offset < dirty])
     if end <= dirty or not new:
         return LogToClean(partition, dirty, dirty, 0.0, now_ms, too_young)
     first = data_log.timestamp_lookup(found.local_id, ANY_TIME, dirty, end)
@@ -309,18 +309,18 @@ class Compaction:
     ) -> tuple[list[LogToClean], int | None]:
         """The ranges to clean, and the interval at which segments must be sealed for the rest; None for
         none."""
-        shares: dict[int, list[SegmentPartition]] = {each.log.local_id: [] for each in compacted}
+        in_segments: dict[int, list[SegmentPartition]] = {each.log.local_id: [] for each in compacted}
         for segment in group.log.cleanable_segments():
-            for share in segment.shares(shares):
-                shares[share.partition].append(share)
+            for part in segment.partitions_among(in_segments):
+                in_segments[part.local_id].append(part)
         found = []
         intervals_ms: list[int] = []
         for each, stable_offset in zip(compacted, stable, strict=True):
             local_id = each.log.local_id
             clean_to = group.compaction_progress.of(local_id)
-            found.append(plan_cleaning(each, shares[local_id], stable_offset, clean_to, now_ms))
+            found.append(plan_cleaning(each, in_segments[local_id], stable_offset, clean_to, now_ms))
             self._future_records.note(each, found[-1].too_young, now_ms)
-            every_ms = roll_interval_ms(each, shares[local_id], stable_offset, clean_to, now_ms)
+            every_ms = roll_interval_ms(each, in_segments[local_id], stable_offset, clean_to, now_ms)
             intervals_ms += [] if every_ms is None else [every_ms]
         if not intervals_ms:
             return found, None

@@ -43,17 +43,17 @@ def _key(partition: Partition) -> tuple[int, int]:
     return partition.group.group_id, partition.log.local_id
 
 
-def expired_by_size(shares: Sequence[SegmentPartition], total_bytes: int, retention_bytes: int) -> int:
+def expired_by_size(in_segments: Sequence[SegmentPartition], total_bytes: int, retention_bytes: int) -> int:
     """The new log start by size: 0 where nothing is too much.
 
-    `shares` are the partition's parts of sealed segments, oldest first.
+    `in_segments`: the partition's batches in each sealed segment, oldest first.
     """
     start = 0
-    for share in shares:
-        if total_bytes - share.total_bytes < retention_bytes:
+    for part in in_segments:
+        if total_bytes - part.total_bytes < retention_bytes:
             break
-        total_bytes -= share.total_bytes
-        start = share.last_offset + 1
+        total_bytes -= part.total_bytes
+        start = part.last_offset + 1
     return start
 
 
@@ -158,6 +158,6 @@ class Retention:
             start = max(start, expired_by_time(partition, kept))
             self._future_records.note(partition, kept, now_ms)
         if config.retention_bytes >= 0:
-            shares, total = partition.group.log.partition_shares(partition.log.local_id, start)
-            start = max(start, expired_by_size(shares, total, config.retention_bytes))
+            in_segments, total = partition.group.log.partition_in_segments(partition.log.local_id, start)
+            start = max(start, expired_by_size(in_segments, total, config.retention_bytes))
         return min(start, partition.log.high_watermark)

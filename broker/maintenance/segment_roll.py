@@ -36,7 +36,7 @@ year leaves some two thousand where nothing in them ever goes, however often a t
 
 def roll_interval_ms(
     partition: Partition,
-    shares: Sequence[SegmentPartition],
+    in_segments: Sequence[SegmentPartition],
     stable_offset: int,
     clean_to: int,
     now_ms: int,
@@ -46,7 +46,9 @@ def roll_interval_ms(
     Args: as `compaction.plan_cleaning`. Reads indexes: for a thread.
     """
     found, config, data_log = partition.log, partition.topic.config, partition.group.log
-    reached_offset = max(found.log_start_offset, clean_to, shares[-1].last_offset + 1 if shares else 0)
+    reached_offset = max(
+        found.log_start_offset, clean_to, in_segments[-1].last_offset + 1 if in_segments else 0
+    )
     end = min(stable_offset, found.high_watermark)
     first = (
         data_log.timestamp_lookup(found.local_id, ANY_TIME, reached_offset, end)
@@ -64,8 +66,8 @@ def roll_interval_ms(
         every_ms = 0
     if age_ms < config.min_compaction_lag_ms:
         return None
-    old = sum([share.total_bytes for share in shares if share.last_offset < clean_to])
-    new = sum([share.total_bytes for share in shares if share.last_offset >= clean_to]) + waiting_bytes
+    old = sum([each.total_bytes for each in in_segments if each.last_offset < clean_to])
+    new = sum([each.total_bytes for each in in_segments if each.last_offset >= clean_to]) + waiting_bytes
     is_worthwhile = (
         new > config.min_cleanable_dirty_ratio * (new + old) or age_ms > config.max_compaction_lag_ms
     )

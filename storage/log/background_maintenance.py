@@ -1,6 +1,6 @@
 """A log's work beside appending: ready segments, index files, checkpoints, freeing dead segments.
 
-All of it may run in a background thread (`start`) or inline (`turn`); nothing here is needed for an
+All of it may run in a background thread (`start`) or inline (`run_once`); nothing here is needed for an
 acknowledged append, and lack of space is a state (`disk_error`), not a failure; so is another error
 (`write_error`). Order that crashes rely on:
 a checkpoint is durable before anything below it is freed; a freed segment is named in the state file (as
@@ -26,16 +26,18 @@ from lockstep.storage.log.checkpoint_file import (
     write_checkpoint,
 )
 from lockstep.storage.log.file_system import FileSystem, is_full, write_error
+from lockstep.storage.log.format import segment_of
 from lockstep.storage.log.freed_segments import forget_freed, record_freed
 from lockstep.storage.log.segment_pool import ReadyFile, SegmentPool
 from lockstep.storage.log.segments import Segment, SegmentTable
 from lockstep.storage.log.state_file import LogState, StateFile
 from lockstep.storage.types import Checkpoint, HardState
 
-REMOVED_AT_ONCE: Final = 4
-"""Joined files whose names are removed before others get their turn: a name may take milliseconds."""
-REMOVING_PAUSE: Final = 0.001
-"""The seconds between: the lock is given to nobody, so who waits needs the time to take it."""
+MAX_FILES_REMOVED_AT_ONCE: Final = 4
+"""Joined segments whose files are removed before other threads may take the lock: removing a name may take
+milliseconds."""
+REMOVAL_PAUSE_SECONDS: Final = 0.001
+"""The pause between: no waiting thread gets the released lock by itself, so one needs the time to take it."""
 
 
 class BackgroundMaintenance:
@@ -58,15 +60,21 @@ class BackgroundMaintenance:
         self.pool = pool
         self._state_file = state_file
         self._checkpoints = [
-            PlacedCheckpoint(placed.name, placed.checkpoint.without_sections(), placed.place)
+            PlacedCheckpoint(placed.name, placed.checkpoint.without_sections(), placed.position)
             for placed in checkpoints
         ]
         self._state_lock = threading.Lock()
-        self._turn_lock = threading.RLock()
+        """Held while the state file is read, changed and saved."""
+        self._work_lock = threading.RLock()
+        """Held while maintenance work is done, and by `pause`. Taken before each of the other locks."""
         self._checkpoint_lock = threading.Lock()
-        self._list_lock = threading.Lock()
+        """Held while checkpoint files are written, loaded or removed."""
+        self._queue_lock = threading.Lock()
+        """Guards `_unindexed`, `_dead` and the pool's count of waiting threads; never held during a write."""
         self._unindexed: list[Segment] = []
+        """Sealed segments whose index file is not written yet."""
         self._dead: list[Segment] = []
+        """Segments without live records, out of the table, whose files are not freed yet."""
         self._full_error = self._write_error = ""
         self._full_failures = 0
         self.checkpoint_bytes = 0
@@ -86,43 +94,45 @@ class BackgroundMaintenance:
         with self._state_lock:
             self._state_file.save(replace(self.state, hard=hard))
 
-    def begin_generation(self, place: int) -> int:
-        """A new generation that begins at `place`, all below it flushed; its number."""
+    def begin_generation(self, position: int) -> int:
+        """A new generation that begins at `position`, all below it flushed; its number."""
         with self._state_lock:
-            return self._begin(self.state, place)
+            return self._begin(self.state, position)
 
-    def begin_installed(self, first_sequence: int, place: int) -> int:
-        """The switch of an installation: the log begins with this segment, and at `place` a generation."""
+    def begin_installed(self, first_sequence: int, position: int) -> int:
+        """The switch of an installation: the log begins with this segment, and at `position` a generation."""
         with self._state_lock:
-            return self._begin(replace(self.state, oldest_sequence=first_sequence), place)
+            return self._begin(replace(self.state, oldest_sequence=first_sequence), position)
 
-    def _begin(self, state: LogState, place: int) -> int:
+    def _begin(self, state: LogState, position: int) -> int:
         generation = state.generation + 1
-        self._state_file.save(replace(state, generation=generation, generation_start=place))
+        self._state_file.save(replace(state, generation=generation, generation_start=position))
         return generation
 
-    def save_whole_index(self, index: int) -> None:
-        """Before this entry is applied records may be missing in whose place newer ones came."""
+    def raise_whole_index(self, index: int) -> None:
+        """Saves that records may be missing until the entry `index` is applied: newer ones came in place of
+        them from another node. An index below the saved one changes nothing."""
         with self._state_lock:
             if index > self.state.whole_index:
                 self._state_file.save(replace(self.state, whole_index=index))
 
-    def save_joined(self, number: int) -> None:
-        """The switch of a join: from now on its file counts, and those that were joined do not."""
+    def save_join_count(self, joins: int) -> None:
+        """Makes join number `joins` count: recovery uses its joined segment from now on, and no longer the
+        segments that it was made of."""
         with self._state_lock:
-            self._state_file.save(replace(self.state, joins=number))
+            self._state_file.save(replace(self.state, joins=joins))
 
     def remove_joined(self, segments: Sequence[Segment]) -> None:
         """Removes the files of joined segments, which do not count any more; readers continue in them. A few
-        at a time, as the event loop may wait for `quiet`. The next open removes what cannot be removed now,
+        at a time, as the event loop may wait for `pause`. The next open removes what cannot be removed now,
         or is left at a stop: a new log may then be in this directory."""
-        for at in range(0, len(segments), REMOVED_AT_ONCE):
+        for at in range(0, len(segments), MAX_FILES_REMOVED_AT_ONCE):
             if at:
-                time.sleep(REMOVING_PAUSE)
-            with self._turn_lock:
+                time.sleep(REMOVAL_PAUSE_SECONDS)
+            with self._work_lock:
                 if self.is_stopped:
                     return
-                for segment in segments[at : at + REMOVED_AT_ONCE]:
+                for segment in segments[at : at + MAX_FILES_REMOVED_AT_ONCE]:
                     self._discard_unindexed(segment)
                     for path in (segment.path, segment.index_path):
                         with contextlib.suppress(OSError):
@@ -148,7 +158,7 @@ class BackgroundMaintenance:
 
     @property
     def is_stopped(self) -> bool:
-        """The log is being closed, or was. False within `quiet`: it is not closed before the end of that."""
+        """The log is being closed, or was. False within `pause`: it is not closed before the end of that."""
         return self._stopping
 
     def start(self) -> None:
@@ -169,21 +179,21 @@ class BackgroundMaintenance:
     def close(self) -> None:
         """Stop the thread; write what is left to write, without new segments."""
         self.stop()
-        self.turn()
+        self.run_once()
         self._state_file.close()
 
     @contextlib.contextmanager
-    def quiet(self) -> Iterator[None]:
-        """Nothing is done in the background while this lasts; a spare being filled is given up for now."""
-        with self._list_lock:
+    def pause(self) -> Iterator[None]:
+        """Pauses the background work for the context; the filling of a spare segment ends for now."""
+        with self._queue_lock:
             self.pool.waited_for += 1
-        self._turn_lock.acquire()
+        self._work_lock.acquire()
         try:
-            with self._list_lock:
+            with self._queue_lock:
                 self.pool.waited_for -= 1
             yield
         finally:
-            self._turn_lock.release()
+            self._work_lock.release()
         if self._thread is not None:
             self._wake.set()
 
@@ -193,7 +203,7 @@ class BackgroundMaintenance:
         if self._thread is not None:
             self._wake.set()
         elif not self._stopping:
-            self.turn()
+            self.run_once()
 
     def _run(self) -> None:
         while True:
@@ -201,22 +211,23 @@ class BackgroundMaintenance:
             self._wake.clear()
             if self._stopping:
                 return
-            self.turn()
+            self.run_once()
 
-    def turn(self) -> None:
-        """Do what there is to do: index files, dead segments, segments ahead. What comes up while a segment
-        is being filled is done before the next one."""
-        with self._turn_lock:
-            self._tidy()
+    def run_once(self) -> None:
+        """Does all queued work: dead segments, index files, segments ahead. Work that is queued while a
+        segment is being filled is done before the next one is filled."""
+        with self._work_lock:
+            self._do_queued_work()
             while not self._stopping and self.pool.wants_more() and self.pool.prepare():
-                self._tidy()
+                self._do_queued_work()
             if not self.pool.wants_more():
                 self.pool.forget_failure()  # what failed was one more than is kept
 
-    def _tidy(self) -> None:
-        """Space first: an index file may wait for what is given back here, never the other way round."""
+    def _do_queued_work(self) -> None:
+        """Frees segments first: an index file may wait for the space that they give back, never the other way
+        round."""
         errors: list[OSError] = []
-        for step in (self._record_freed, self._drop_surplus, self._write_indexes):
+        for step in (self._free_dead_segments, self._drop_surplus, self._write_indexes):
             try:
                 step()
             except OSError as error:
@@ -234,13 +245,13 @@ class BackgroundMaintenance:
 
     def add_unindexed(self, segment: Segment) -> None:
         """A sealed segment whose index is still only in memory."""
-        with self._list_lock:
+        with self._queue_lock:
             self._unindexed.append(segment)
 
     def _write_indexes(self) -> None:
         """Each of them once; one that cannot be written holds up no other."""
         failure: OSError | None = None
-        with self._list_lock:
+        with self._queue_lock:
             waiting = list(self._unindexed)
         for segment in waiting:
             try:
@@ -254,13 +265,13 @@ class BackgroundMaintenance:
             raise failure
 
     def _discard_unindexed(self, segment: Segment) -> None:
-        with self._list_lock:
+        with self._queue_lock:
             if segment in self._unindexed:
                 self._unindexed.remove(segment)
 
     def forget_index(self, segment: Segment) -> None:
         """Its index file, if any, is wrong from now on."""
-        with self._turn_lock:
+        with self._work_lock:
             self._discard_unindexed(segment)
             self._remove(segment.index_path)
 
@@ -274,11 +285,11 @@ class BackgroundMaintenance:
 
     # -- freeing ----------------------------------------------------------------------------------------
 
-    def free(self, segments: list[Segment]) -> None:
-        """Wholly dead segments, already out of the table; their files follow when nobody reads them."""
+    def queue_dead(self, segments: list[Segment]) -> None:
+        """Queues dead segments, already out of the table; their files are freed once no reader has them."""
         for segment in segments:
             self._discard_unindexed(segment)
-        with self._list_lock:
+        with self._queue_lock:
             self._dead.extend(segments)
 
     def adopt_leftover(self, paths: list[Path]) -> None:
@@ -287,8 +298,9 @@ class BackgroundMaintenance:
             self._remove(path.with_suffix(".index"))
             self.pool.give_back(path)
 
-    def _record_freed(self) -> None:
-        with self._list_lock:
+    def _free_dead_segments(self) -> None:
+        """Records the queued dead segments as freed, then gives the files that no reader has to the pool."""
+        with self._queue_lock:
             dead = list(self._dead)
         if not dead:
             return
@@ -311,7 +323,7 @@ class BackgroundMaintenance:
             else:
                 self._remove(segment.index_path)
                 self.pool.give_back(segment.path)
-                with self._list_lock:
+                with self._queue_lock:
                     self._dead.remove(segment)
         forget_freed(self._fs, self._directory, oldest, read_still)
 
@@ -325,7 +337,7 @@ class BackgroundMaintenance:
 
     def freeable_below(self) -> int:
         """Sequences below this lie under the older of the two kept checkpoints."""
-        return self._checkpoints[0].place >> 32 if len(self._checkpoints) >= 2 else 0
+        return segment_of(self._checkpoints[0].position) if len(self._checkpoints) >= 2 else 0
 
     @property
     def checkpoints(self) -> list[PlacedCheckpoint]:
@@ -341,18 +353,18 @@ class BackgroundMaintenance:
 
     @property
     def checkpoint_sequence(self) -> int:
-        return self._checkpoints[-1].place >> 32 if self._checkpoints else 0
+        return segment_of(self._checkpoints[-1].position) if self._checkpoints else 0
 
-    def write_checkpoint(self, checkpoint: Checkpoint, place: int) -> None:
+    def write_checkpoint(self, checkpoint: Checkpoint, position: int) -> None:
         """Durable when this returns; the two newest are kept. StorageFull and WriteFailed leave the old ones
         in charge. One of a log that has been replaced meanwhile is dropped."""
         with self._checkpoint_lock:
-            if place >> 32 < self.state.oldest_sequence:
+            if segment_of(position) < self.state.oldest_sequence:
                 return
             try:
                 former = self._checkpoints[-1].name if self._checkpoints else ""
                 name = name_beside(former, checkpoint.index)
-                write_checkpoint(self._fs, self._directory, self._group_id, checkpoint, place, name)
+                write_checkpoint(self._fs, self._directory, self._group_id, checkpoint, position, name)
             except OSError as error:
                 if is_full(error):
                     self._full_error = str(error)
@@ -360,7 +372,7 @@ class BackgroundMaintenance:
                 raise write_error(f"checkpoint at index {checkpoint.index}", error) from error
             self.checkpoint_bytes += sum(map(len, checkpoint.sections.values()))
             kept = [c for c in self._checkpoints if c.name != name]
-            self._checkpoints = [*kept, PlacedCheckpoint(name, checkpoint.without_sections(), place)][-2:]
+            self._checkpoints = [*kept, PlacedCheckpoint(name, checkpoint.without_sections(), position)][-2:]
             self._remove_other_checkpoints()
 
     def adopt_installed(self, placed: PlacedCheckpoint) -> None:
@@ -369,7 +381,9 @@ class BackgroundMaintenance:
             name = checkpoint_name(placed.checkpoint.index)
             self._fs.rename(self._directory / placed.name, self._directory / name)
             self._fs.fsync_dir(self._directory)
-            self._checkpoints = [PlacedCheckpoint(name, placed.checkpoint.without_sections(), placed.place)]
+            self._checkpoints = [
+                PlacedCheckpoint(name, placed.checkpoint.without_sections(), placed.position)
+            ]
             self._remove_other_checkpoints()
 
     def _remove_other_checkpoints(self) -> None:

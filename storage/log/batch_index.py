@@ -1,8 +1,9 @@
 """The positions and leader epochs of a segment's batches: arrays for each partition. (Leader epochs are runs
 of rows.)
 
-`BatchIndex` is the arrays of one partition in one segment, in offset order. A row is a batch, or a run of
-neighbouring batches of a frame, whose batches `RunTable` has. Their file is `index_file`'s.
+`BatchIndex` is the arrays of one partition in one segment, in offset order. A row is an entry of these
+arrays: a batch, or a run of neighbouring batches of one frame, whose batches `RunTable` has. `index_file`
+writes and reads the file.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from lockstep.storage.log.batch_runs import group_batches
 from lockstep.storage.log.run_table import RunTable, fits
 from lockstep.storage.types import Buffer, EntryFields
 
-NO_TIMESTAMP = -(1 << 63)
-"""The timestamp of a batch that was cleaned away."""
+CLEANED_TIMESTAMP = -(1 << 63)
+"""The timestamp of a batch that was cleaned away, below every other one. Not Kafka's -1 for no timestamp,
+which a batch may carry."""
 DEAD_PARTITION = (1 << 32) - 2
 """The number of no partition: its row counts the bytes of partitions that were closed while their segment was
 written to, and that have no rows of their own."""
@@ -69,11 +71,13 @@ class BatchIndex:
         self.earlier_epochs: tuple[tuple[int, int], ...] = ()
         """(row after its last, leader epoch) of each run of rows before those of `newest_epoch`."""
 
-    def add(self, base: int, count: int, place: int, length: int, timestamp: int, leader_epoch: int) -> None:
-        """One batch at byte `place` of the segment. The base offset goes last: readers look at it first."""
+    def add(
+        self, base: int, count: int, position: int, length: int, timestamp: int, leader_epoch: int
+    ) -> None:
+        """Add a batch at byte `position` of the segment. Its base offset goes last: readers take it first."""
         if leader_epoch != self.newest_epoch:
             self._begin_epoch(leader_epoch, len(self.bases))
-        self.positions.append(place)
+        self.positions.append(position)
         self.lengths.append(length)
         self.timestamps.append(timestamp)
         self.next_offset = base + count
@@ -84,13 +88,13 @@ class BatchIndex:
         self,
         entries: Sequence[EntryFields],
         next_offset: int,
-        place: int,
+        position: int,
         length: int,
         leader_epoch: int,
         newest: int,
         payloads: memoryview | Sequence[Buffer],
     ) -> None:
-        """Add neighbouring batches by their directory entries, `length` bytes in all from byte `place` on.
+        """Add neighbouring batches by their directory entries, `length` bytes from byte `position` on.
 
         Args: payloads: these bytes, as one buffer or one for each batch.
         """
@@ -104,7 +108,7 @@ class BatchIndex:
             ages = [newest - timestamp for timestamp in timestamps]
             runs.add(len(self.bases), lengths, counts, ages, _checksum(payloads))
             bases, lengths, timestamps = bases[:1], (length,), (newest,)
-        self.positions.extend(itertools.accumulate(lengths[:-1], initial=place))
+        self.positions.extend(itertools.accumulate(lengths[:-1], initial=position))
         self.lengths.extend(lengths)
         self.timestamps.extend(timestamps)
         self.next_offset = next_offset
@@ -226,18 +230,18 @@ class BatchIndex:
         return INDEX_COST_BYTES + 24 * len(self.bases) + (runs.memory_bytes if runs is not None else 0)
 
 
-def forget_partition(batches: dict[int, BatchIndex], local_id: int) -> None:
+def forget_partition(indexes: dict[int, BatchIndex], local_id: int) -> None:
     """Drop a closed partition from the index of a segment that is written to; its bytes count as dead."""
-    index = batches.pop(local_id, None)
+    index = indexes.pop(local_id, None)
     if index is not None:
-        dead = batches.get(DEAD_PARTITION)
+        dead = indexes.get(DEAD_PARTITION)
         if dead is None:
-            dead = batches[DEAD_PARTITION] = BatchIndex()
+            dead = indexes[DEAD_PARTITION] = BatchIndex()
         dead.total_bytes += index.total_bytes
 
 
 def add_to_index(
-    batches: dict[int, BatchIndex],
+    indexes: dict[int, BatchIndex],
     entries: Sequence[EntryFields],
     offset: int,
     payloads: memoryview | Sequence[Buffer],
@@ -256,10 +260,10 @@ def add_to_index(
         if flags & ENTRY_REMOVED:
             if is_left_out(local_id):
                 continue
-            length, newest = 0, NO_TIMESTAMP
-        index = batches.get(local_id)
+            length, newest = 0, CLEANED_TIMESTAMP
+        index = indexes.get(local_id)
         if index is None:
-            index = batches[local_id] = BatchIndex()
+            index = indexes[local_id] = BatchIndex()
         if count == 1:
             index.add(base, next_offset - base, at, length, newest, leader_epoch)
         else:

@@ -330,22 +330,22 @@ class LogReader:
         if segment is None:
             return
         try:
-            for share in self._table.partitions_of(segment):
-                if share.partition not in (CONTROL_PARTITION, NOTES_PARTITION):
-                    self._scan_partition(segment, share, throttle)
+            for part in self._table.partitions_of(segment):
+                if part.local_id not in (CONTROL_PARTITION, NOTES_PARTITION):
+                    self._scan_partition(segment, part, throttle)
         finally:
             self._table.release(segment)
 
     def _scan_partition(
-        self, segment: Segment, share: SegmentPartition, throttle: Callable[[int], None]
+        self, segment: Segment, part: SegmentPartition, throttle: Callable[[int], None]
     ) -> None:
-        local_id = share.partition
+        local_id = part.local_id
         try:
             index = self._table.index_of(segment, local_id, load=True)
         except CorruptLog as error:
-            end = share.last_offset + 1
+            end = part.last_offset + 1
             self._damage.note(
-                DamagedBatch(segment.sequence, segment.serial, local_id, share.first_offset, end, str(error))
+                DamagedBatch(segment.sequence, segment.serial, local_id, part.first_offset, end, str(error))
             )
             return
         if index is None:

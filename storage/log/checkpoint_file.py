@@ -17,7 +17,7 @@ from pathlib import Path
 from crc32c import crc32c
 
 from lockstep.storage.log.file_system import FileSystem, read_whole, unless_lost, write_all
-from lockstep.storage.log.format import FORMAT
+from lockstep.storage.log.format import FORMAT, segment_of
 from lockstep.storage.types import Checkpoint, CorruptLog, NewerFormat
 
 CHUNK_BYTES = 1 << 20
@@ -25,7 +25,7 @@ PREFIX = "checkpoint-"
 AGAIN = "checkpoint-again-"
 """How the name begins of another one at the same index: on an idle log both kept ones may be of its end."""
 INCOMING = "incoming-"
-"""The beginning of an installed checkpoint's name: the checkpoint counts once the log begins at its place."""
+"""The beginning of an installed checkpoint's name; it counts once the log begins at its position."""
 TEMPORARY = "checkpoint.tmp"
 INCOMING_TEMPORARY = "incoming.tmp"
 """Of its own: while a log is installed, the one that it is to replace may write a checkpoint, too."""
@@ -44,12 +44,12 @@ _CRC_FROM = 12
 class PlacedCheckpoint:
     """A checkpoint and the local position that follows its frame."""
 
-    __slots__ = ("checkpoint", "name", "place")
+    __slots__ = ("checkpoint", "name", "position")
 
-    def __init__(self, name: str, checkpoint: Checkpoint, place: int) -> None:
+    def __init__(self, name: str, checkpoint: Checkpoint, position: int) -> None:
         self.name = name
         self.checkpoint = checkpoint
-        self.place = place
+        self.position = position
 
 
 def checkpoint_name(index: int) -> str:
@@ -76,7 +76,7 @@ def is_installed(name: str, oldest_sequence: int) -> bool:
     return int(name.removeprefix(INCOMING)[:16]) <= oldest_sequence
 
 
-def encode_checkpoint(group_id: int, checkpoint: Checkpoint, place: int) -> Iterator[bytes]:
+def encode_checkpoint(group_id: int, checkpoint: Checkpoint, position: int) -> Iterator[bytes]:
     """The file's bytes, chunk by chunk."""
     body = _HEADER.pack(
         CHECKPOINT_MAGIC,
@@ -89,7 +89,7 @@ def encode_checkpoint(group_id: int, checkpoint: Checkpoint, place: int) -> Iter
         checkpoint.next_lsn,
         checkpoint.chain,
         checkpoint.time_ms,
-        place,
+        position,
         len(checkpoint.sections),
     )[_CRC_FROM:]
     crc = crc32c(body)
@@ -112,7 +112,7 @@ def decode_checkpoint(data: bytes, name: str, group_id: int) -> PlacedCheckpoint
     """The checkpoint, or None where the bytes are not whole. NewerFormat; CorruptLog for another group's."""
     if len(data) < _HEADER.size + _TRAILER.size:
         return None
-    magic, crc, fmt, _, owner, index, term, next_lsn, chain, time_ms, place, section_count = (
+    magic, crc, fmt, _, owner, index, term, next_lsn, chain, time_ms, position, section_count = (
         _HEADER.unpack_from(data)
     )
     if magic != CHECKPOINT_MAGIC or crc != crc32c(data[_CRC_FROM : _HEADER.size]):
@@ -125,7 +125,7 @@ def decode_checkpoint(data: bytes, name: str, group_id: int) -> PlacedCheckpoint
     if parts is None or len(parts) != section_count:
         return None
     sections = {section: b"".join(chunks) for section, chunks in parts.items()}
-    return PlacedCheckpoint(name, Checkpoint(index, term, next_lsn, chain, time_ms, sections), place)
+    return PlacedCheckpoint(name, Checkpoint(index, term, next_lsn, chain, time_ms, sections), position)
 
 
 def _decode_chunks(data: memoryview, crc: int) -> dict[str, list[bytes]] | None:
@@ -152,14 +152,14 @@ def _decode_chunks(data: memoryview, crc: int) -> dict[str, list[bytes]] | None:
 
 
 def write_checkpoint(
-    fs: FileSystem, directory: Path, group_id: int, checkpoint: Checkpoint, place: int, name: str = ""
+    fs: FileSystem, directory: Path, group_id: int, checkpoint: Checkpoint, position: int, name: str = ""
 ) -> str:
     """Write, flush, rename, flush the directory; the file's name. OSError leaves the old ones in charge."""
     temporary = directory / (INCOMING_TEMPORARY if name.startswith(INCOMING) else TEMPORARY)
     fd = fs.open(temporary, create=True)
     try:
         at = 0
-        for part in encode_checkpoint(group_id, checkpoint, place):
+        for part in encode_checkpoint(group_id, checkpoint, position):
             write_all(fs, fd, [part], at)
             at += len(part)
         fs.fdatasync(fd)
@@ -196,8 +196,8 @@ def load_checkpoints(
         loaded = decode_checkpoint(data, name, group_id) if data is not None else None
         if loaded is None:
             broken.append(name)
-        elif loaded.place >> 32 >= oldest_sequence:
+        elif segment_of(loaded.position) >= oldest_sequence:
             whole.append(loaded)
     if unread and not whole:
         raise unread[0]
-    return sorted(whole, key=lambda placed: (placed.checkpoint.index, placed.place)), broken
+    return sorted(whole, key=lambda placed: (placed.checkpoint.index, placed.position)), broken

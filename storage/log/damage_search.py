@@ -24,15 +24,16 @@ from lockstep.storage.log.format import (
     decode_segment_header,
     group_seed,
     payload_problem,
-    position,
+    position_of,
+    segment_of,
 )
 from lockstep.storage.log.index_file import (
     IndexHeader,
     SegmentSummary,
-    batches_at,
-    decode_batches,
     decode_index_head,
+    decode_section,
     index_head_bytes,
+    section_of,
 )
 from lockstep.storage.log.marker import MARKER_BYTES, MARKER_MAGIC
 from lockstep.storage.log.missing_segment import with_missing_joined
@@ -162,7 +163,7 @@ class DamageSearch:
         if found is None:
             return None
         header = found[1]
-        if position(sequence, 0) >= self._state.generation_start:
+        if position_of(sequence, 0) >= self._state.generation_start:
             counts = header.generation == self._state.generation
         else:
             counts = header.generation <= self._state.generation
@@ -257,9 +258,9 @@ class DamageSearch:
             scan.offset,
         )
         promised = self._state.generation_start
-        if promised >> 32 <= scan.sequence:
+        if segment_of(promised) <= scan.sequence:
             promise = max(promise, promised)
-        return promise - position(scan.sequence, 0)
+        return promise - position_of(scan.sequence, 0)
 
     def _resume(self, fd: int, scan: _TolerantScan, end: int) -> _Resumed | None:
         """The next write whose first frame verifies by its batches; None where there is none."""
@@ -358,15 +359,15 @@ class DamageSearch:
 
 def _rows_from(summary: SegmentSummary, data: bytes, place: int) -> Iterator[tuple[int, int, int]]:
     """(partition, first, next offset) of what lies at or behind a byte of a segment, by its index file."""
-    for row, share in enumerate(summary.partitions()):
-        at, size = batches_at(summary, row)
-        index = decode_batches(data[at : at + size], summary, row)
-        first = share.first_offset
+    for row, part in enumerate(summary.partitions()):
+        at, size = section_of(summary, row)
+        index = decode_section(data[at : at + size], summary, row)
+        first = part.first_offset
         if index is not None:
             batches = index.by_batch()
             behind = [base for base, at in zip(batches.bases, batches.positions, strict=True) if at >= place]
             if not behind:
                 continue
             first = behind[0]
-        if share.first_offset <= share.last_offset and share.total_bytes:
-            yield share.partition, first, share.last_offset + 1
+        if part.first_offset <= part.last_offset and part.total_bytes:
+            yield part.local_id, first, part.last_offset + 1

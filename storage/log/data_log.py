@@ -15,7 +15,7 @@ clock. Retention, scrubbing, cleaning and joining are in `segment_maintenance`.
 Everything belongs to one thread but what may run in another one: opening, closing, reads (`read_cold`,
 `first_offset`, `timestamp_lookup`, `first_younger`, `max_timestamp_batch`, `partition_bytes`, `lsns`), frames
 and checkpoints for others (`frames_cold`, `chain_at_cold`, `ship_frames`, `next_on_disk`, `load_checkpoint`),
-what there is to clean or delete (`segments`, `cleanable_segments`, `has_segment`, `partition_shares`),
+what there is to clean or delete (`segments`, `cleanable_segments`, `has_segment`, `partition_in_segments`),
 `scrub`, `write_checkpoint`, `rewrite_segment`, `drop_deleted_damage`, `as_cleaned`, `clean`, `join`,
 `has_small_neighbours`, `begin_install` with `add` and `prepare`, `flush`.
 Rules: `docs/disk_format.md`.
@@ -30,7 +30,7 @@ from pathlib import Path
 from lockstep.storage.log.background_maintenance import BackgroundMaintenance
 from lockstep.storage.log.batch_reader import BatchPlace
 from lockstep.storage.log.file_system import FileSystem, RealFileSystem, WatchedFileSystem
-from lockstep.storage.log.format import SEGMENT_HEADER_BYTES, chain_of
+from lockstep.storage.log.format import SEGMENT_HEADER_BYTES, chain_of, segment_of
 from lockstep.storage.log.lsn_lookup import LsnLookup
 from lockstep.storage.log.options import LogOptions
 from lockstep.storage.log.origin_file import read_origin, write_origin
@@ -71,14 +71,14 @@ class DataLog(MaintainedLog):
         self.report: RecoveryReport = found.report
         self.lsns = LsnLookup(table, self._frame_reader)
         """For any thread, too."""
-        self._replay_from = found.checkpoints[-1].place if found.checkpoints else 0
+        self._replay_from = found.checkpoints[-1].position if found.checkpoints else 0
         self.checkpoint: Checkpoint | None = found.checkpoints[-1].checkpoint if found.checkpoints else None
         """What was loaded at open, with its sections until `forget_sections`; `replay` continues after it."""
         self._checkpointed_sequence = maintenance.checkpoint_sequence
         self._refused_sequence = 0
         for segment in found.segments:
             table.add(segment)
-            if segment.summary is not None and segment.batches is not None:
+            if segment.summary is not None and segment.indexes is not None:
                 maintenance.add_unindexed(segment)
         self.corruption_found = self.damage.load()
         try:
@@ -139,7 +139,7 @@ class DataLog(MaintainedLog):
 
     def prepare_now(self) -> None:
         """Do that work here and now, once."""
-        self._maintenance.turn()
+        self._maintenance.run_once()
 
     @property
     def disk_full(self) -> bool:
@@ -242,10 +242,10 @@ class DataLog(MaintainedLog):
         WriteFailed: the former one stays in charge; FlushFailed; ValueError for an index the log cannot place
         any more."""
         sequence = self._active.sequence
-        place = self._position_after(checkpoint.index)
-        self._flush_to(place)
+        position = self._position_after(checkpoint.index)
+        self._flush_to(position)
         try:
-            self._maintenance.write_checkpoint(checkpoint, place)
+            self._maintenance.write_checkpoint(checkpoint, position)
         except (StorageFull, WriteFailed):
             self._refused_sequence = sequence
             raise
@@ -268,7 +268,7 @@ class DataLog(MaintainedLog):
     def replay(self) -> Iterator[Frame]:
         """The frames after the checkpoint, in order, as open verified them. Once, before any append."""
         for segment in self._table:
-            if segment.sequence < self._replay_from >> 32 or segment.end <= SEGMENT_HEADER_BYTES:
+            if segment.sequence < segment_of(self._replay_from) or segment.end <= SEGMENT_HEADER_BYTES:
                 continue
             yield from self._frames_of(segment)
 

@@ -68,14 +68,24 @@ def group_seed(group_id: int) -> int:
     return crc32c(b"lockstep group" + group_id.to_bytes(4, "big"))
 
 
-def position(sequence: int, offset: int) -> int:
-    """A place in the log as one number that orders like the log: segment sequence, byte in the segment."""
+def position_of(sequence: int, offset: int) -> int:
+    """A position in the log as one number that orders like the log: segment sequence, byte in the segment."""
     return sequence << 32 | offset
 
 
-def position_text(place: int) -> str:
-    """`position` for people."""
-    return f"segment {place >> 32} byte {place & 0xFFFFFFFF}"
+def segment_of(position: int) -> int:
+    """The sequence of the segment that a position is in."""
+    return position >> 32
+
+
+def byte_of(position: int) -> int:
+    """The byte within its segment that a position stands for."""
+    return position & 0xFFFFFFFF
+
+
+def position_text(position: int) -> str:
+    """A position as log lines name it."""
+    return f"segment {segment_of(position)} byte {byte_of(position)}"
 
 
 def encode_frame_head(frame: Frame, chain: int) -> tuple[bytes, int]:

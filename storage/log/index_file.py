@@ -1,8 +1,9 @@
 """The index file beside a sealed segment, and its summary, which stays in memory.
 
 `SegmentSummary` has one row for each partition, in arrays sorted by local id, so that memory grows with
-(segments x partitions), never with batches. The file has the summary and each partition's `BatchIndex`, with
-leader epochs as an array of rows, each with its checksum; it is derived: a missing, stale or broken one is
+(segments x partitions), never with batches. The file has the summary and, for each of its rows, a section:
+the partition's `BatchIndex` with a leader epoch for each row, and a checksum. (A row of a `BatchIndex` is a
+batch, or a run: neighbouring batches of one frame.) The file is derived: a missing, stale or broken one is
 rebuilt from the segment.
 """
 
@@ -18,19 +19,19 @@ from typing import Final
 
 from crc32c import crc32c
 
-from lockstep.storage.log.batch_index import NO_TIMESTAMP, BatchIndex
+from lockstep.storage.log.batch_index import CLEANED_TIMESTAMP, BatchIndex
 from lockstep.storage.log.run_table import BATCH_BYTES, RUN_BYTES, RunTable
 
 
 class SegmentPartition:
-    """One partition's share of one sealed segment; `last_offset` is inclusive."""
+    """The batches of one partition in one sealed segment, summed up; `last_offset` is inclusive."""
 
-    __slots__ = ("first_offset", "last_offset", "max_timestamp", "partition", "total_bytes")
+    __slots__ = ("first_offset", "last_offset", "local_id", "max_timestamp", "total_bytes")
 
     def __init__(
-        self, partition: int, first_offset: int, last_offset: int, max_timestamp: int, total_bytes: int
+        self, local_id: int, first_offset: int, last_offset: int, max_timestamp: int, total_bytes: int
     ) -> None:
-        self.partition = partition
+        self.local_id = local_id
         self.first_offset = first_offset
         self.last_offset = last_offset
         self.max_timestamp = max_timestamp
@@ -38,13 +39,13 @@ class SegmentPartition:
 
     def __repr__(self) -> str:
         return (
-            f"SegmentPartition({self.partition}, {self.first_offset}..{self.last_offset}, "
+            f"SegmentPartition({self.local_id}, {self.first_offset}..{self.last_offset}, "
             f"max_timestamp={self.max_timestamp}, {self.total_bytes} bytes)"
         )
 
 
 class SegmentSummary:
-    """Per partition of a segment: first and next offset, newest timestamp, bytes, place in the index file."""
+    """By partition of a segment: first and next offset, newest timestamp, bytes, size of its section."""
 
     __slots__ = ("firsts", "index_format", "local_ids", "nexts", "sizes", "timestamps", "totals")
 
@@ -53,24 +54,24 @@ class SegmentSummary:
         """The format of the index file beside the segment."""
         self.local_ids = array("I")
         self.sizes = array("I")
-        """The bytes of each partition's share of the index file."""
+        """The bytes of each partition's section of the index file."""
         self.firsts = array("q")
         self.nexts = array("q")
         self.timestamps = array("q")
         self.totals = array("q")
 
     @classmethod
-    def of(cls, batches: dict[int, BatchIndex]) -> SegmentSummary:
+    def of(cls, indexes: dict[int, BatchIndex]) -> SegmentSummary:
         summary = cls()
-        for local_id in sorted(batches):
-            each = batches[local_id]
+        for local_id in sorted(indexes):
+            each = indexes[local_id]
             if not each.bases and not each.total_bytes:
                 continue
             summary.local_ids.append(local_id)
-            summary.sizes.append(_share_bytes(each))
+            summary.sizes.append(_section_bytes(each))
             summary.firsts.append(each.bases[0] if each.bases else 0)
             summary.nexts.append(each.next_offset)
-            summary.timestamps.append(max(each.timestamps, default=NO_TIMESTAMP))
+            summary.timestamps.append(max(each.timestamps, default=CLEANED_TIMESTAMP))
             summary.totals.append(each.total_bytes)
         return summary
 
@@ -80,16 +81,16 @@ class SegmentSummary:
         return row if row < len(self.local_ids) and self.local_ids[row] == local_id else -1
 
     def partitions(self) -> Iterator[SegmentPartition]:
-        """in order of local id."""
+        """The partitions that have batches in the segment, in the order of local ids."""
         return map(self._at, range(len(self.local_ids)))
 
-    def shares(self, wanted: Collection[int]) -> Iterator[SegmentPartition]:
-        """Returns the shares of some partitions, in no order: as many steps as there are of them, or rows,
-        whichever is less."""
-        if len(wanted) < len(self.local_ids):
-            rows = [row for local_id in wanted if (row := self.row(local_id)) >= 0]
+    def partitions_among(self, local_ids: Collection[int]) -> Iterator[SegmentPartition]:
+        """Some partitions, where they have batches in the segment, in no order. Takes one step for each
+        requested partition, or for each row, whichever are fewer."""
+        if len(local_ids) < len(self.local_ids):
+            rows = [row for local_id in local_ids if (row := self.row(local_id)) >= 0]
         else:
-            rows = [row for row, local_id in enumerate(self.local_ids) if local_id in wanted]
+            rows = [row for row, local_id in enumerate(self.local_ids) if local_id in local_ids]
         return map(self._at, rows)
 
     def _at(self, row: int) -> SegmentPartition:
@@ -98,21 +99,22 @@ class SegmentSummary:
         )
 
     def live_row(self, log_start: Callable[[int], int], first: int) -> int:
-        """A row whose partition has something here from its log start on, -1 where none has. Looked for from
-        row `first` on and round: log starts rise, so what was dead before the one found last stays dead."""
+        """A row whose partition has a record in this segment at or above its log start; -1 where none has, so
+        that the segment may be freed. The search begins at row `first` and wraps around. With the last result
+        as `first` it takes one step in general: log starts only rise, so a dead row stays dead."""
         for row in itertools.chain(range(first, len(self.local_ids)), range(first)):
             if self.totals[row] and self.nexts[row] > log_start(self.local_ids[row]):
                 return row
         return -1
 
     def dead_bytes(self, log_start: Callable[[int], int]) -> int:
-        """See `SealedSegment.dead_bytes`. Looked at for every segment again and again: no object for a
-        row."""
+        """See `SealedSegment.dead_bytes`. Called for every segment again and again, so it makes no object
+        for a row."""
         rows = zip(self.local_ids, self.nexts, self.totals, strict=True)
         return sum([total for local_id, end, total in rows if end <= log_start(local_id)])
 
     def with_sizes(self, sizes: Iterable[int]) -> SegmentSummary:
-        """The same of another index file, of the present format, with shares of these sizes."""
+        """The same of another index file, of the present format, with sections of these sizes."""
         changed = SegmentSummary()
         changed.sizes = array("I", sizes)
         changed.local_ids, changed.firsts, changed.nexts = self.local_ids, self.firsts, self.nexts
@@ -140,13 +142,21 @@ class IndexHeader:
         time_ms: int,
     ) -> None:
         self.sequence = sequence
+        """The segment's sequence."""
         self.generation = generation
+        """The log generation of the segment's last write."""
         self.end = end
+        """The byte in the segment where its last frame ends."""
         self.last_index = last_index
+        """The Raft index of the segment's last frame."""
         self.next_lsn = next_lsn
+        """The LSN after its last record."""
         self.chain = chain
+        """The chain checksum after its last frame."""
         self.term = term
+        """The term of its last frame."""
         self.time_ms = time_ms
+        """The leader's time in its last frame."""
 
 
 INDEX_FORMAT: Final = 3
@@ -159,24 +169,26 @@ _HEADER = struct.Struct(">8sIHHQQQQQIQqI")
 chain, term, time ms, partition count."""
 INDEX_HEADER_BYTES = _HEADER.size
 _CRC_FROM = 12
-_ROW_BYTES = 4 + 4 + 8 * 4
+_SUMMARY_ROW_BYTES = 4 + 4 + 8 * 4
+"""The bytes of one partition in the summary."""
 _COLUMNS: Final = {1: "qIIq", 2: "qIIqi", 3: "qIIqi"}
 """By format, the arrays of a partition's rows: base offsets, positions, lengths, times, leader epochs."""
-_ROWS_BYTES: Final = {1: 8 + 4 + 4 + 8, 2: 8 + 4 + 4 + 8 + 4, 3: 8 + 4 + 4 + 8 + 4}
+_BATCH_ROW_BYTES: Final = {1: 8 + 4 + 4 + 8, 2: 8 + 4 + 4 + 8 + 4, 3: 8 + 4 + 4 + 8 + 4}
+"""By format, the bytes of one row of a partition's section."""
 _RUN_COUNT_BYTES: Final = 4
 _CHECKSUM_BYTES: Final = 4
 _NO_RUNS: Final = RunTable()
 _SWAP = sys.byteorder == "little"
 
 
-def _big(values: array[int]) -> bytes:
+def _to_big_endian(values: array[int]) -> bytes:
     if _SWAP:
         values = values[:]
         values.byteswap()
     return values.tobytes()
 
 
-def _native(code: str, data: bytes) -> array[int]:
+def _from_big_endian(code: str, data: bytes) -> array[int]:
     values: array[int] = array(code)
     values.frombytes(data)
     if _SWAP:
@@ -184,7 +196,7 @@ def _native(code: str, data: bytes) -> array[int]:
     return values
 
 
-def _epochs(index: BatchIndex) -> array[int]:
+def _epoch_column(index: BatchIndex) -> array[int]:
     """The leader epoch of each row."""
     column, first = array("i"), 0
     for end, epoch in index.epoch_runs(0, len(index.bases)):
@@ -193,7 +205,7 @@ def _epochs(index: BatchIndex) -> array[int]:
     return column
 
 
-def _take_epochs(index: BatchIndex, column: array[int]) -> None:
+def _set_epochs(index: BatchIndex, column: array[int]) -> None:
     """Set the index's leader epochs from a column with one epoch per row."""
     if not column:
         return
@@ -203,35 +215,35 @@ def _take_epochs(index: BatchIndex, column: array[int]) -> None:
         index.earlier_epochs = tuple([(row, column[row - 1]) for row in starts])
 
 
-def _share_bytes(index: BatchIndex) -> int:
-    """The bytes of a partition's share of an index file."""
-    columns = (index.runs or _NO_RUNS).file_bytes + _ROWS_BYTES[3] * len(index.bases)
+def _section_bytes(index: BatchIndex) -> int:
+    """The bytes of a partition's section of an index file."""
+    columns = (index.runs or _NO_RUNS).file_bytes + _BATCH_ROW_BYTES[3] * len(index.bases)
     return _CHECKSUM_BYTES + _RUN_COUNT_BYTES + columns
 
 
-def _share(local_id: int, index: BatchIndex) -> bytes:
-    """A partition's share of an index file: checksum, number of runs, their arrays, those of the rows."""
+def _encode_section(local_id: int, index: BatchIndex) -> bytes:
+    """A partition's section of an index file: checksum, number of runs, their arrays, the rows' arrays."""
     runs = index.runs or _NO_RUNS
     columns = (
         runs.rows,
-        runs.ends,
+        runs.batch_ends,
         runs.checksums,
-        runs.details,
+        runs.batch_fields,
         index.bases,
         index.positions,
         index.lengths,
         index.timestamps,
-        _epochs(index),
+        _epoch_column(index),
     )
-    data = len(runs.rows).to_bytes(_RUN_COUNT_BYTES, "big") + b"".join(map(_big, columns))
+    data = len(runs.rows).to_bytes(_RUN_COUNT_BYTES, "big") + b"".join(map(_to_big_endian, columns))
     return crc32c(data, local_id).to_bytes(_CHECKSUM_BYTES, "big") + data
 
 
-def encode_index(header: IndexHeader, summary: SegmentSummary, batches: dict[int, BatchIndex]) -> list[bytes]:
-    """The index file: header and summary, then for each row of the summary the partition's share."""
+def encode_index(header: IndexHeader, summary: SegmentSummary, indexes: dict[int, BatchIndex]) -> list[bytes]:
+    """The index file: header and summary, then for each row of the summary the partition's section."""
     nothing = BatchIndex()
-    shares = [_share(local_id, batches.get(local_id, nothing)) for local_id in summary.local_ids]
-    rows = b"".join(map(_big, summary.with_sizes(map(len, shares)).arrays()))
+    sections = [_encode_section(local_id, indexes.get(local_id, nothing)) for local_id in summary.local_ids]
+    rows = b"".join(map(_to_big_endian, summary.with_sizes(map(len, sections)).arrays()))
     fields = (
         header.sequence,
         header.generation,
@@ -243,7 +255,7 @@ def encode_index(header: IndexHeader, summary: SegmentSummary, batches: dict[int
         header.time_ms,
     )
     body = _HEADER.pack(_MAGIC, 0, INDEX_FORMAT, 0, *fields, len(summary.local_ids))[_CRC_FROM:] + rows
-    return [_MAGIC + crc32c(body).to_bytes(4, "big") + body, *shares]
+    return [_MAGIC + crc32c(body).to_bytes(4, "big") + body, *sections]
 
 
 def index_head_bytes(first: bytes) -> int:
@@ -251,11 +263,11 @@ def index_head_bytes(first: bytes) -> int:
     if len(first) < _HEADER.size:
         return 0
     fields = _HEADER.unpack_from(first)
-    return _HEADER.size + _ROW_BYTES * int(fields[-1]) if fields[0] == _MAGIC else 0
+    return _HEADER.size + _SUMMARY_ROW_BYTES * int(fields[-1]) if fields[0] == _MAGIC else 0
 
 
 def decode_index_head(data: bytes) -> tuple[IndexHeader, SegmentSummary] | None:
-    """Header and summary, or None for a broken file or another format's (both are rebuilt)."""
+    """Header and summary; None for a broken file or one of an unknown format: both are rebuilt."""
     size = index_head_bytes(data)
     if size == 0 or len(data) < size:
         return None
@@ -267,7 +279,7 @@ def decode_index_head(data: bytes) -> tuple[IndexHeader, SegmentSummary] | None:
     columns = []
     for code in "IIqqqq":
         width = 4 if code == "I" else 8
-        columns.append(_native(code, data[at : at + width * count]))
+        columns.append(_from_big_endian(code, data[at : at + width * count]))
         at += width * count
     (
         summary.local_ids,
@@ -277,20 +289,20 @@ def decode_index_head(data: bytes) -> tuple[IndexHeader, SegmentSummary] | None:
         summary.timestamps,
         summary.totals,
     ) = columns
-    if fields[2] < 3:  # it has the number of a partition's batches there
-        sizes = array("I", [_CHECKSUM_BYTES + _ROWS_BYTES[fields[2]] * rows for rows in sizes])
+    if fields[2] < 3:  # these formats have the number of a partition's batches there
+        sizes = array("I", [_CHECKSUM_BYTES + _BATCH_ROW_BYTES[fields[2]] * rows for rows in sizes])
     summary.sizes = sizes
     return IndexHeader(*fields[4:-1]), summary
 
 
-def batches_at(summary: SegmentSummary, row: int) -> tuple[int, int]:
-    """(position, bytes) of a partition's share of the index file."""
-    before = INDEX_HEADER_BYTES + _ROW_BYTES * len(summary.local_ids)
+def section_of(summary: SegmentSummary, row: int) -> tuple[int, int]:
+    """Position and size in bytes of a partition's section of the index file."""
+    before = INDEX_HEADER_BYTES + _SUMMARY_ROW_BYTES * len(summary.local_ids)
     return before + sum(summary.sizes[:row]), summary.sizes[row]
 
 
-def decode_batches(data: bytes, summary: SegmentSummary, row: int) -> BatchIndex | None:
-    """One partition's arrays, or None where they do not verify."""
+def decode_section(data: bytes, summary: SegmentSummary, row: int) -> BatchIndex | None:
+    """The index in a partition's section, or None where its checksum or size is wrong."""
     if len(data) != summary.sizes[row] or len(data) < _CHECKSUM_BYTES:
         return None
     if int.from_bytes(data[:4], "big") != crc32c(data[4:], summary.local_ids[row]):
@@ -299,33 +311,35 @@ def decode_batches(data: bytes, summary: SegmentSummary, row: int) -> BatchIndex
     at = _CHECKSUM_BYTES
     if summary.index_format >= 3:
         index.runs, at = _decode_runs(data, at)
-    count = (len(data) - at) // _ROWS_BYTES[summary.index_format]
+    count = (len(data) - at) // _BATCH_ROW_BYTES[summary.index_format]
     columns = []
     for code in _COLUMNS[summary.index_format]:
         width = 8 if code == "q" else 4
-        columns.append(_native(code, data[at : at + width * count]))
+        columns.append(_from_big_endian(code, data[at : at + width * count]))
         at += width * count
     if at != len(data):
         return None
     index.bases, index.positions, index.lengths, index.timestamps, *epochs = columns
     for column in epochs:
-        _take_epochs(index, column)
+        _set_epochs(index, column)
     index.next_offset = summary.nexts[row]
     index.total_bytes = summary.totals[row]
     return index
 
 
 def _decode_runs(data: bytes, at: int) -> tuple[RunTable | None, int]:
-    """The runs of a partition's share from a byte on, None where there are none, and where its rows begin."""
+    """The runs of a partition's section from byte `at` on (None without any), and the byte where its rows
+    begin."""
     count = int.from_bytes(data[at : at + _RUN_COUNT_BYTES], "big")
     at += _RUN_COUNT_BYTES
     if not count:
         return None, at
     runs = RunTable()
-    runs.rows, runs.ends, runs.checksums = [
-        _native("I", data[at + 4 * count * column : at + 4 * count * (column + 1)]) for column in range(3)
+    runs.rows, runs.batch_ends, runs.checksums = [
+        _from_big_endian("I", data[at + 4 * count * column : at + 4 * count * (column + 1)])
+        for column in range(3)
     ]
     at += RUN_BYTES * count
-    end = at + BATCH_BYTES * runs.ends[-1]
-    runs.details = _native("H", data[at:end])
+    end = at + BATCH_BYTES * runs.batch_ends[-1]
+    runs.batch_fields = _from_big_endian("H", data[at:end])
     return runs, end

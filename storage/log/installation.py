@@ -26,7 +26,7 @@ from lockstep.storage.log.format import (
     encode_segment_header,
     frame_size,
     group_seed,
-    position,
+    position_of,
 )
 from lockstep.storage.log.freed_segments import freed_file_name
 from lockstep.storage.log.segment_files import index_name, segment_name
@@ -45,7 +45,7 @@ INSTALLED_GENERATION = 0
 class Prepared:
     """All that a switch needs, durable, and still a leftover."""
 
-    __slots__ = ("active", "checkpoint", "first_sequence", "place", "segments", "tail")
+    __slots__ = ("active", "checkpoint", "first_sequence", "position", "segments", "tail")
 
     def __init__(
         self, first_sequence: int, segments: list[Segment], active: Segment, placed: PlacedCheckpoint
@@ -55,7 +55,7 @@ class Prepared:
         self.segments = segments
         self.active = active
         self.checkpoint = placed
-        self.place = placed.place
+        self.position = placed.position
         self.tail = LogTail(c.index, c.term, c.next_lsn, c.chain, c.time_ms)
 
 
@@ -202,17 +202,17 @@ class Installation:
         if self._tail.index != checkpoint.index:
             self._skip_sequence()
         active = self._active_segment(checkpoint)
-        place = position(active.sequence, SEGMENT_HEADER_BYTES)
+        position = position_of(active.sequence, SEGMENT_HEADER_BYTES)
         name = incoming_name(self._first, checkpoint.index)
         try:
             for sequence in self._gaps:
                 fs.close(fs.open(directory / freed_file_name(sequence), create=True))
             fs.fsync_dir(directory)
-            write_checkpoint(fs, directory, self._group_id, checkpoint, place, name)
+            write_checkpoint(fs, directory, self._group_id, checkpoint, position, name)
         except OSError:
             fs.close(active.fd)  # its file would keep its room until the process ends
             raise
-        placed = PlacedCheckpoint(name, checkpoint, place)
+        placed = PlacedCheckpoint(name, checkpoint, position)
         self._prepared = Prepared(self._first, self._segments, active, placed)
 
     def _active_segment(self, checkpoint: Checkpoint) -> Segment:
@@ -239,7 +239,7 @@ class Installation:
             checkpoint.term,
             checkpoint.time_ms,
             segment.size,
-            position(segment.sequence, 0),
+            position_of(segment.sequence, 0),
         )
         segment.fd = self._fs.open(path)
         segment.previous_end, segment.end = header.previous_end, SEGMENT_HEADER_BYTES

@@ -229,7 +229,7 @@ class Joiner:
 
     def _switch(self, old: list[Segment], new: Segment, temporary: Path, number: int) -> None:
         fs, directory = self._fs, self._directory
-        with self._maintenance.quiet(), self._table.hold_for_join(old) as is_current:
+        with self._maintenance.pause(), self._table.hold_for_join(old) as is_current:
             if not is_current:
                 raise FramesUnavailable(
                     f"{new.path}: what was to be joined has been freed or replaced meanwhile"
@@ -242,7 +242,7 @@ class Joiner:
                 fs.fsync_dir(directory)
                 if fs.failed_directory_flushes != failed:
                     raise OSError("another flush of the directory failed")
-                self._maintenance.save_joined(number)
+                self._maintenance.save_join_count(number)
             except OSError as error:  # recovery finds out which of both counts, and removes the other
                 raise self._fail(f"{new.path}: join failed: {error}") from error
             self._table.replace_run(old, new)
@@ -252,7 +252,7 @@ class Joiner:
     def _remove_former(self, old: list[Segment], new: Segment) -> None:
         """After the switch. The event loop may wait for other housekeeping, so this lets it in between."""
         self._maintenance.remove_joined(old)
-        with self._maintenance.quiet():
+        with self._maintenance.pause():
             if self._maintenance.is_stopped:
                 return
             try:

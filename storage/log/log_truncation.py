@@ -13,7 +13,14 @@ from pathlib import Path
 from lockstep.storage.log.background_maintenance import BackgroundMaintenance
 from lockstep.storage.log.batch_index import BatchIndex, add_to_index
 from lockstep.storage.log.file_system import FileSystem
-from lockstep.storage.log.format import SEGMENT_HEADER_BYTES, chain_of, decode_segment_header, position
+from lockstep.storage.log.format import (
+    SEGMENT_HEADER_BYTES,
+    byte_of,
+    chain_of,
+    decode_segment_header,
+    position_of,
+    segment_of,
+)
 from lockstep.storage.log.frame_reader import FrameReader
 from lockstep.storage.log.installation import Installation, Prepared
 from lockstep.storage.log.options import LogOptions
@@ -55,19 +62,19 @@ class TruncatableLog(LogWriter):
     def _position_after(self, index: int) -> int:
         """The position where the next segment begins, if frame `index` is the last of its own, else where it
         ends: a checkpoint of all that is sealed lies above it."""
-        place = 0
+        position = 0
         for segment in self._table:
             ends = segment.frame_ends
             if segment.first_index == index + 1:
-                return position(segment.sequence, SEGMENT_HEADER_BYTES)
+                return position_of(segment.sequence, SEGMENT_HEADER_BYTES)
             if ends is not None and segment.first_index <= index < segment.first_index + len(ends):
-                place = position(segment.sequence, ends[index - segment.first_index])
-        if place == 0:
+                position = position_of(segment.sequence, ends[index - segment.first_index])
+        if position == 0:
             raise ValueError(f"frame {index} is not among those the log can still place")
-        return place
+        return position
 
-    def _flush_to(self, place: int) -> None:
-        """Flush the log below `place`, also with the option `flush` off. Raises FlushFailed.
+    def _flush_to(self, position: int) -> None:
+        """Flush the log below `position`, also with the option `flush` off. Raises FlushFailed.
 
         For a checkpoint, in its thread, something is left to flush only where the other members have
         committed it while this one's flush is still under way in the flusher's thread. Until that has ended
@@ -76,12 +83,12 @@ class TruncatableLog(LogWriter):
         with self._sync:
             if self._failed:
                 raise FlushFailed(self._failed)
-            if place <= self._flushed:
+            if position <= self._flushed:
                 return
             for segment in self._table:
-                if self._flushed >> 32 <= segment.sequence <= place >> 32:
+                if segment_of(self._flushed) <= segment.sequence <= segment_of(position):
                     self._flush_segment(segment.sequence)
-            self._flushed = place
+            self._flushed = position
 
     def _flush_segment(self, sequence: int) -> None:
         held = self._table.acquire(sequence)
@@ -122,22 +129,22 @@ class TruncatableLog(LogWriter):
 
     def _rebuild_index(self, segment: Segment) -> dict[int, BatchIndex]:
         """Rebuilds the index of a sealed segment whose index file is damaged."""
-        batches: dict[int, BatchIndex] = {}
+        indexes: dict[int, BatchIndex] = {}
         if not self._table.acquire_current(segment):
-            return batches
+            return indexes
         try:
             scan = self._scan(segment)
             for frame in scan.frames():
-                add_to_index(batches, frame.entries, frame.payload_offset, frame.payloads)
+                add_to_index(indexes, frame.entries, frame.payload_offset, frame.payloads)
             if scan.offset != segment.end:
                 if self._segment_rewriter.was_replaced(segment):
                     return {}
                 raise CorruptLog(f"{segment.path} byte {scan.offset}: {scan.reason}")
         finally:
             self._table.release(segment)
-        segment.indexed, segment.batches = False, batches
+        segment.indexed, segment.indexes = False, indexes
         self._maintenance.add_unindexed(segment)  # its batches first: another thread writes them down
-        return batches
+        return indexes
 
     # -- truncation -------------------------------------------------------------------------------------
 
@@ -150,17 +157,17 @@ class TruncatableLog(LogWriter):
         kept = self._maintenance.checkpoints
         if kept and last_index < kept[-1].checkpoint.index:
             raise ValueError(f"frame {last_index + 1} is below the checkpoint at {kept[-1].checkpoint.index}")
-        place = self._position_after(last_index)
-        whole = self._table.acquire(place >> 32)
+        position = self._position_after(last_index)
+        whole = self._table.acquire(segment_of(position))
         assert whole is not None
         try:
-            truncated = self._truncate_segment(whole, last_index, place & 0xFFFFFFFF)
+            truncated = self._truncate_segment(whole, last_index, byte_of(position))
         finally:
             self._table.release(whole)
-        self._flush_to(place)
-        with self._maintenance.quiet():
+        self._flush_to(position)
+        with self._maintenance.pause():
             try:
-                generation = self._maintenance.begin_generation(place)
+                generation = self._maintenance.begin_generation(position)
             except OSError as error:
                 raise self._fail(f"state: {error}") from error
             self._tail_cache.clear()
@@ -169,7 +176,7 @@ class TruncatableLog(LogWriter):
                 self._table.replace_from(truncated.sequence, [truncated]), truncated.sequence
             )
         self._generation = generation
-        self._flushed = place
+        self._flushed = position
         self._follow(truncated.tail)
         self._activate(truncated, truncated.end)
         self._mark()
@@ -191,15 +198,15 @@ class TruncatableLog(LogWriter):
         assert ends is not None
         truncated.frame_ends = ends[: last_index + 1 - whole.first_index]
         truncated.tail = self._tail_after(whole, last_index)
-        truncated.batches = {}
-        local_ids = list(whole.batches) if whole.batches is not None else []
-        if whole.batches is None and whole.summary is not None:
+        truncated.indexes = {}
+        local_ids = list(whole.indexes) if whole.indexes is not None else []
+        if whole.indexes is None and whole.summary is not None:
             local_ids = list(whole.summary.local_ids)
         for local_id in local_ids:
             index = self._table.index_of(whole, local_id, load=True)
             left = index.cut(end) if index is not None else None
             if left is not None:
-                truncated.batches[local_id] = left
+                truncated.indexes[local_id] = left
         truncated.fd = self._fs.open(truncated.path)
         return truncated
 
@@ -232,9 +239,9 @@ class TruncatableLog(LogWriter):
 
     def _switch(self, made: Prepared) -> None:
         """Replaces the log by the installed snapshot."""
-        with self._maintenance.quiet():
+        with self._maintenance.pause():
             try:
-                generation = self._maintenance.begin_installed(made.first_sequence, made.place)
+                generation = self._maintenance.begin_installed(made.first_sequence, made.position)
                 self._maintenance.adopt_installed(made.checkpoint)
             except OSError as error:
                 raise self._fail(f"installation: {error}") from error
@@ -242,13 +249,13 @@ class TruncatableLog(LogWriter):
             self._recent.clear()
             replaced = self._table.replace_from(0, [*made.segments, made.active])
             self._pool.begin_after(made.active.sequence)
-            self._maintenance.free(replaced)
+            self._maintenance.queue_dead(replaced)
         self._generation = generation
-        self._flushed = made.place
+        self._flushed = made.position
         self._follow(made.tail)
         self.flushed_index = self.last_index
         self.checkpoint = made.checkpoint.checkpoint.without_sections()
-        self._replay_from = made.place
+        self._replay_from = made.position
         self._checkpointed_sequence, self._refused_sequence = made.active.sequence, 0
         self._activate(made.active, SEGMENT_HEADER_BYTES)
         self._mark()

@@ -158,7 +158,7 @@ def _next_offset(segment: Segment, partition: int) -> int:
     if segment.summary is not None:
         row = segment.summary.row(partition)
         return segment.summary.nexts[row] if row >= 0 else 0
-    batches = (segment.batches or {}).get(partition)
+    batches = (segment.indexes or {}).get(partition)
     return batches.next_offset if batches is not None else 0
 
 

@@ -26,10 +26,12 @@ from lockstep.storage.log.format import (
     SEGMENT_HEADER_BYTES,
     SEGMENT_REWRITTEN_FORMAT,
     SegmentHeader,
+    byte_of,
     decode_segment_header,
     group_seed,
-    position,
+    position_of,
     position_text,
+    segment_of,
 )
 from lockstep.storage.log.index_file import IndexHeader, SegmentSummary, decode_index_head, index_head_bytes
 from lockstep.storage.log.missing_segment import EMPTY_DIRECTORY, describe_missing
@@ -188,7 +190,7 @@ class Recovery:
         oldest = state.oldest_sequence
         files = self._files = SegmentFiles(names, oldest, state.joins, partial(is_invalidated, fs, directory))
         live = files.live
-        start = self._start = placed.place >> 32 if placed is not None else oldest
+        start = self._start = segment_of(placed.position) if placed is not None else oldest
         missing = files.first_missing(oldest)
         # Freed files above that belong to an installation that was not finished.
         if placed is None and (oldest > 1 or files.freed.any_below(missing) or files.has_joined):
@@ -201,11 +203,11 @@ class Recovery:
         if start in files.covered:
             raise CorruptLog(f"{directory / files.name(start)}: joined, but not below the checkpoint")
         promised = 0 if self._salvaged_state else state.generation_start
-        self._promise = max(promised, placed.place if placed is not None else 0)
+        self._promise = max(promised, placed.position if placed is not None else 0)
         sealed = [self._sealed(s) for s in live if s < start]
         scanned, tail = self._scan_from(start, placed)
         segments = sealed + scanned
-        end = position(segments[-1].sequence, segments[-1].end) if scanned else position(start, 0)
+        end = position_of(segments[-1].sequence, segments[-1].end) if scanned else position_of(start, 0)
         self._check_end(end, start, scanned, placed, tail)
         passed_over = self._describe_passed_over(names) if self._salvaged_state else ""
         for segment in segments:
@@ -215,7 +217,7 @@ class Recovery:
         # promised.
         hard, generation = self._hard_state(), state.generation + 1
         state_file.save(replace(state, hard=hard, generation=generation, generation_start=end))
-        next_sequence = (end >> 32) + 1 if scanned else start
+        next_sequence = segment_of(end) + 1 if scanned else start
         may_join = invalidate_unfinished_joins(fs, directory, files)
         remove_stale_files(fs, directory, names, files, next_sequence, oldest)
         ready = reuse_ready_files(fs, directory, live, next_sequence, self._segment_bytes)
@@ -296,7 +298,7 @@ class Recovery:
         if fmt > SEGMENT_REWRITTEN_FORMAT:
             raise NewerFormat(f"{path}: format {fmt}, this version knows up to {SEGMENT_REWRITTEN_FORMAT}")
         current = self._state.generation
-        if position(sequence, 0) >= self._state.generation_start:
+        if position_of(sequence, 0) >= self._state.generation_start:
             counts = header.generation == current
         else:
             counts = header.generation <= current
@@ -339,7 +341,7 @@ class Recovery:
             index, segment.summary = loaded
             segment.end = index.end
             segment.tail = LogTail(index.last_index, index.term, index.next_lsn, index.chain, index.time_ms)
-            segment.batches, segment.indexed, segment.frame_ends = None, True, None
+            segment.indexes, segment.indexed, segment.frame_ends = None, True, None
             return segment
         self._rebuilt += 1
         scan = self._scan_segment(segment)
@@ -349,7 +351,7 @@ class Recovery:
             != (following.previous_end, following.chain)
         ):
             raise CorruptLog(f"{path} byte {scan.offset}: {scan.reason}, below the last checkpoint")
-        segment.summary = SegmentSummary.of(segment.batches or {})
+        segment.summary = SegmentSummary.of(segment.indexes or {})
         segment.frame_ends = None
         return segment
 
@@ -385,17 +387,17 @@ class Recovery:
             segment.rewritten,
         )
         scan.last_generation = segment.generation
-        batches, ends = segment.batches, segment.frame_ends
-        assert batches is not None and ends is not None
-        place = placed.place & 0xFFFFFFFF if placed is not None else -1
-        matches = placed is None or (place == SEGMENT_HEADER_BYTES and _is_checkpoint_of(placed, scan.tail))
+        indexes, ends = segment.indexes, segment.frame_ends
+        assert indexes is not None and ends is not None
+        at = byte_of(placed.position) if placed is not None else -1
+        matches = placed is None or (at == SEGMENT_HEADER_BYTES and _is_checkpoint_of(placed, scan.tail))
         for frame in scan.frames():
-            add_to_index(batches, frame.entries, frame.payload_offset, frame.payloads)
+            add_to_index(indexes, frame.entries, frame.payload_offset, frame.payloads)
             ends.append(frame.end)
-            if frame.end == place and placed is not None:
+            if frame.end == at and placed is not None:
                 matches = _is_checkpoint_of(placed, scan.tail)
-        if not matches and scan.offset >= place:
-            raise CorruptLog(f"{segment.path} byte {place}: the newest checkpoint is not of this log")
+        if not matches and scan.offset >= at:
+            raise CorruptLog(f"{segment.path} byte {at}: the newest checkpoint is not of this log")
         segment.end = scan.offset
         self._frames += len(ends)
         self._bytes += scan.offset
@@ -420,7 +422,7 @@ class Recovery:
                 ):
                     break
             if scanned:
-                scanned[-1].summary = SegmentSummary.of(scanned[-1].batches or {})
+                scanned[-1].summary = SegmentSummary.of(scanned[-1].indexes or {})
                 self._adopt_index(scanned[-1])
             segment = self._new_segment(header)
             scan = self._scan_segment(segment, placed if sequence == start else None)
@@ -476,19 +478,20 @@ class Recovery:
                 if found > claim:
                     claim, claim_at = found, f"a marker in segment {sequence} at byte {at}"
         if end < claim:
-            if self._salvage_incarnation is not None and scanned and (placed is None or end >= placed.place):
+            is_salvage = self._salvage_incarnation is not None
+            if is_salvage and scanned and (placed is None or end >= placed.position):
                 self._salvaged_from = tail.index + 1
                 return
-            place, reason = end, self._reason
-            beyond = last is None or claim >> 32 > end >> 32
+            position, reason = end, self._reason
+            beyond = last is None or segment_of(claim) > segment_of(end)
             is_there = self._files.is_live(following)
             if beyond and (not is_there or self._header(following) is None):
-                place = position(following, 0)
+                position = position_of(following, 0)
                 reason = "no valid segment header" if is_there else "the segment is missing"
+            path = self._directory / self._files.name(segment_of(position))
             raise CorruptLog(
-                f"{self._directory / self._files.name(place >> 32)} byte {place & 0xFFFFFFFF}: {reason}, "
-                f"but the log was flushed up to {position_text(claim)}"
-                f"{f' (by {claim_at})' if claim_at else ''}"
+                f"{path} byte {byte_of(position)}: {reason}, but the log was flushed up to "
+                f"{position_text(claim)}{f' (by {claim_at})' if claim_at else ''}"
             )
 
     def _highest_promise(self, sequence: int, offset: int) -> tuple[int, int]:
@@ -516,7 +519,7 @@ class Recovery:
         """
         if segment.fd < 0:
             return
-        begin = max(0, self._promise - position(segment.sequence, 0))
+        begin = max(0, self._promise - position_of(segment.sequence, 0))
         if begin < segment.end:
             write_all(self._fs, segment.fd, [self._fs.pread(segment.fd, segment.end - begin, begin)], begin)
         self._fs.fdatasync(segment.fd)

@@ -1,8 +1,10 @@
 """The rows of a batch index that stand for several batches, and what these are: six bytes a batch. Pure.
 
-Such a row is a run (`batch_runs`) of two batches or more. Length, record count and age of each of its batches
-are kept in 16 bits; a run in which one does not fit is not kept as a run, but as a row for each batch. A row
-that is no run costs nothing here. Appended by one thread, read by several: `rows` grows last.
+A row is an entry of a `BatchIndex`: a single batch or a run. A run is two or more neighbouring batches of
+one partition in one frame (`batch_runs`). Length, record count and age of each of its batches are kept in 16
+bits; a run in which one does not fit is not kept as a run, but as a row for each batch. A row that is no run
+costs nothing here. One thread appends, several read without a lock: they look a run up in `rows` first, so
+`rows` grows last, when the other columns have the run already.
 """
 
 from __future__ import annotations
@@ -21,30 +23,30 @@ BATCH_BYTES: Final = 6
 
 
 class RunTable:
-    """See the module. An age is how many milliseconds a batch is older than the newest one of its run."""
+    """The runs of one `BatchIndex`. An age is by how many ms a batch is older than the newest of its run."""
 
-    __slots__ = ("checksums", "details", "ends", "rows")
+    __slots__ = ("batch_ends", "batch_fields", "checksums", "rows")
 
     def __init__(self) -> None:
         self.rows = array("I")
         """Rows of the index that are runs, rising."""
-        self.ends = array("I")
-        """How many batches a run has together with those before it."""
+        self.batch_ends = array("I")
+        """The number of batches of a run and of all runs before it."""
         self.checksums = array("I")
         """CRC-32C of all bytes of a run."""
-        self.details = array("H")
+        self.batch_fields = array("H")
         """Of each run the lengths of its batches, then their record counts, then their ages."""
 
     def add(
         self, row: int, lengths: Sequence[int], counts: Sequence[int], ages: Sequence[int], checksum: int
     ) -> None:
         """One more run, of values that fit."""
-        details = self.details
-        details.extend(lengths)
-        details.extend(counts)
-        details.extend(ages)
+        fields = self.batch_fields
+        fields.extend(lengths)
+        fields.extend(counts)
+        fields.extend(ages)
         self.checksums.append(checksum)
-        self.ends.append(len(details) // 3)
+        self.batch_ends.append(len(fields) // 3)
         self.rows.append(row)
 
     def find(self, row: int) -> int:
@@ -63,13 +65,13 @@ class RunTable:
 
     def batches(self, run: int) -> tuple[array[int], array[int], array[int]]:
         """Lengths, record counts and ages of a run's batches."""
-        end, begin = self.ends[run], self.ends[run - 1] if run else 0
+        end, begin = self.batch_ends[run], self.batch_ends[run - 1] if run else 0
         count, at = end - begin, 3 * begin
-        details = self.details
+        fields = self.batch_fields
         return (
-            details[at : at + count],
-            details[at + count : at + 2 * count],
-            details[at + 2 * count : 3 * end],
+            fields[at : at + count],
+            fields[at + count : at + 2 * count],
+            fields[at + 2 * count : 3 * end],
         )
 
     def extend(self, other: RunTable, first: int, last: int, shift: int) -> None:
@@ -77,21 +79,21 @@ class RunTable:
         begin, end = bisect_left(other.rows, first), bisect_left(other.rows, last)
         if begin >= end:
             return
-        before = other.ends[begin - 1] if begin else 0
-        more = len(self.details) // 3 - before
-        self.details.extend(other.details[3 * before : 3 * other.ends[end - 1]])
+        before = other.batch_ends[begin - 1] if begin else 0
+        added = len(self.batch_fields) // 3 - before
+        self.batch_fields.extend(other.batch_fields[3 * before : 3 * other.batch_ends[end - 1]])
         self.checksums.extend(other.checksums[begin:end])
-        self.ends.extend([each + more for each in other.ends[begin:end]])
+        self.batch_ends.extend([each + added for each in other.batch_ends[begin:end]])
         self.rows.extend([row + shift for row in other.rows[begin:end]])
 
     @property
     def memory_bytes(self) -> int:
-        return TABLE_COST_BYTES + RUN_BYTES * len(self.rows) + 2 * len(self.details)
+        return TABLE_COST_BYTES + RUN_BYTES * len(self.rows) + 2 * len(self.batch_fields)
 
     @property
     def file_bytes(self) -> int:
         """The bytes of its columns in an index file."""
-        return RUN_BYTES * len(self.rows) + 2 * len(self.details)
+        return RUN_BYTES * len(self.rows) + 2 * len(self.batch_fields)
 
 
 def fits(lengths: Sequence[int], counts: Sequence[int], timestamps: Sequence[int], newest: int) -> bool:

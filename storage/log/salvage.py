@@ -24,7 +24,8 @@ from lockstep.storage.log.format import (
     SEGMENT_REWRITTEN_FORMAT,
     decode_segment_header,
     group_seed,
-    position,
+    position_of,
+    segment_of,
 )
 from lockstep.storage.log.freed_segments import FreedSequences
 from lockstep.storage.log.marker import MARKER_MAGIC, decode_marker
@@ -42,7 +43,7 @@ from lockstep.storage.log.state_file import LogState
 from lockstep.storage.types import CorruptLog, HardState
 
 SALVAGED_NAME: Final = "salvaged"
-_NOWHERE = position((1 << 32) - 1, 0)
+_NOWHERE = position_of((1 << 32) - 1, 0)
 """The beginning of a generation above every position: everything below it counts."""
 
 
@@ -61,7 +62,7 @@ def salvaged_state(fs: FileSystem, directory: Path, group_id: int, names: list[s
     if not found:
         raise CorruptLog(f"{directory}: neither the hard state nor any segment header is whole")
     checkpoints, _ = load_checkpoints(fs, directory, names, group_id)
-    oldest = checkpoints[-1].place >> 32 if checkpoints else min(found)
+    oldest = segment_of(checkpoints[-1].position) if checkpoints else min(found)
     indexed = _list_indexed_sequences(names)
     while oldest - 1 in found or oldest - 1 in freed or oldest - 1 in indexed:
         oldest -= 1
@@ -169,7 +170,7 @@ def _highest_generation(fs: FileSystem, path: Path, group_id: int, sequence: int
             hit = data.find(MARKER_MAGIC)
             while hit >= 0:
                 marker = decode_marker(data, hit, seed)
-                if marker is not None and marker[1] == position(sequence, at + hit):
+                if marker is not None and marker[1] == position_of(sequence, at + hit):
                     best = max(best, marker[0])
                 hit = data.find(MARKER_MAGIC, hit + 1)
             at += max(1, len(data) - 64) if at + len(data) < size else len(data) or size

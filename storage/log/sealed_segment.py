@@ -36,13 +36,13 @@ class SealedSegment:
         self.is_mostly_unused = segment.is_mostly_unused
 
     def partitions(self) -> Iterator[SegmentPartition]:
-        """Its share per partition, in order of local id."""
+        """Its partitions, in the order of local ids."""
         return self._table.partitions_of(self._segment)
 
-    def shares(self, wanted: Collection[int]) -> Iterator[SegmentPartition]:
-        """Returns the shares of some partitions, in no order."""
+    def partitions_among(self, local_ids: Collection[int]) -> Iterator[SegmentPartition]:
+        """Some partitions, where they have batches in it, in no order."""
         summary = self._segment.summary
-        return summary.shares(wanted) if summary is not None else iter(())
+        return summary.partitions_among(local_ids) if summary is not None else iter(())
 
     def is_dead(self, log_start: Callable[[int], int]) -> bool:
         """Returns whether all of it is below the log starts of its partitions, the control partition

@@ -5,7 +5,7 @@ A rewritten segment holds the same frames, so heads, chain and offsets stay as t
 end in the next segment's header stays right through `written_end`. Only the log's first segment may come to
 begin later, without frames of which every record is deleted. The order that crashes rely on: the new file is
 whole and flushed under a temporary name, the old index file's removal is durable, then one rename. A
-checkpoint's place is a byte position, so the segments that hold one are left alone.
+checkpoint's position is a byte in a segment, so the segments that hold one are left alone.
 
 All of it may run in another thread than the log's own, one call at a time. Readers continue in the old file.
 """
@@ -29,6 +29,7 @@ from lockstep.storage.log.format import (
     decode_segment_header,
     frame_bytes,
     payload_problem,
+    segment_of,
 )
 from lockstep.storage.log.frame_reader import FrameReader
 from lockstep.storage.log.frame_rewrite import (
@@ -109,13 +110,13 @@ class SegmentRewriter:
                 self._table.release(held)
             return None
         try:
-            batches = unless_lost(lambda: self._verify_segment(held, throttle))
-            if batches is None and self.was_replaced(held):
+            indexes = unless_lost(lambda: self._verify_segment(held, throttle))
+            if indexes is None and self.was_replaced(held):
                 return None
-            if batches is not None and not self._index_is_whole(held, batches):
-                held.indexed, held.batches = False, batches
+            if indexes is not None and not self._index_is_whole(held, indexes):
+                held.indexed, held.indexes = False, indexes
                 self._maintenance.add_unindexed(held)
-            if batches is not None:
+            if indexes is not None:
                 return None
             return (
                 self._damaged_frames(held, throttle)
@@ -128,7 +129,7 @@ class SegmentRewriter:
     def was_replaced(self, held: Segment) -> bool:
         """A truncation cuts a segment in two steps and then writes over its end, so what was read beside it
         does not verify and is no damage. Waits for one that is under way."""
-        with self._maintenance.quiet():
+        with self._maintenance.pause():
             return not self._table.is_current(held)
 
     def _damaged_frames(self, held: Segment, throttle: Callable[[int], None]) -> tuple[int, int]:
@@ -156,24 +157,24 @@ class SegmentRewriter:
         return (min(damaged), max(damaged)) if damaged else (first, last)
 
     def _verify_segment(self, held: Segment, throttle: Callable[[int], None]) -> dict[int, BatchIndex] | None:
-        batches: dict[int, BatchIndex] = {}
+        indexes: dict[int, BatchIndex] = {}
         header = self._header(held)
         if header is None or (header.first_index, header.chain) != (held.first_index, held.chain):
             return None
         scan = self._scan(held)
         for frame in scan.frames():
-            add_to_index(batches, frame.entries, frame.payload_offset, frame.payloads)
+            add_to_index(indexes, frame.entries, frame.payload_offset, frame.payloads)
             throttle(frame.end - frame.offset)
         whole = scan.offset == held.end and scan.tail.chain == held.tail.chain
-        return batches if whole else None
+        return indexes if whole else None
 
     def _header(self, held: Segment) -> SegmentHeader | None:
         decoded = decode_segment_header(self._fs.pread(held.fd, SEGMENT_HEADER_BYTES, 0))
         return decoded[1] if decoded is not None else None
 
-    def _index_is_whole(self, held: Segment, batches: dict[int, BatchIndex]) -> bool:
+    def _index_is_whole(self, held: Segment, indexes: dict[int, BatchIndex]) -> bool:
         summary, tail = held.summary, held.tail
-        if held.batches is not None or summary is None:
+        if held.indexes is not None or summary is None:
             return True  # it is still to be written
         header = IndexHeader(
             held.sequence,
@@ -186,7 +187,7 @@ class SegmentRewriter:
             tail.time_ms,
         )
         there = unless_lost(lambda: read_whole(self._fs, held.index_path))
-        return there == b"".join(encode_index(header, summary, batches))
+        return there == b"".join(encode_index(header, summary, indexes))
 
     # -- rewriting --------------------------------------------------------------------------------------
 
@@ -317,9 +318,9 @@ class SegmentRewriter:
         for frame in frames:
             for entry in frame.directory:
                 firsts.setdefault(entry.partition, entry.base_offset)
-        for share in self._table.partitions_of(segment):
-            local_id, start = share.partition, max(share.first_offset, log_starts(share.partition))
-            if start <= share.last_offset and firsts.get(local_id, start + 1) > start:
+        for part in self._table.partitions_of(segment):
+            local_id, start = part.local_id, max(part.first_offset, log_starts(part.local_id))
+            if start <= part.last_offset and firsts.get(local_id, start + 1) > start:
                 raise ValueError(f"segment {sequence}: offset {start} of partition {local_id} would be lost")
 
     def clean(
@@ -397,9 +398,9 @@ class SegmentRewriter:
         segment = self._table.get(sequence)
         if segment is None or segment.summary is None:
             raise ValueError(f"segment {sequence} is no sealed segment of this log")
-        places = [placed.place >> 32 for placed in self._maintenance.checkpoints]
-        if sequence >= below or sequence in places or segment.tail.index < segment.first_index:
-            raise ValueError(f"segment {sequence} is not below the checkpoint, or holds the place of one")
+        sequences = [segment_of(placed.position) for placed in self._maintenance.checkpoints]
+        if sequence >= below or sequence in sequences or segment.tail.index < segment.first_index:
+            raise ValueError(f"segment {sequence} is not below the checkpoint, or holds the position of one")
         return segment
 
     def _must_be_first(self, sequence: int) -> None:
@@ -477,7 +478,7 @@ class SegmentRewriter:
         return (before.written_end or before.end) if before is not None else old.previous_end
 
     def _swap(self, old: Segment, new: Segment, temporary: Path) -> None:
-        with self._maintenance.quiet(), _as_write_errors(new.path):
+        with self._maintenance.pause(), _as_write_errors(new.path):
             self._maintenance.forget_index(old)
             self._fs.fsync_dir(self._directory)
             if not self._table.replace(old, new, lambda: self._fs.rename(temporary, new.path)):

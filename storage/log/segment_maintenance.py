@@ -66,12 +66,12 @@ class MaintainedLog(TruncatableLog):
 
     def partition_bytes(self, partition: int, from_offset: int) -> int:
         """Bytes of batches from `from_offset` on; a sealed segment that holds it counts whole."""
-        return self._table.partition_shares(partition, from_offset)[1]
+        return self._table.partition_in_segments(partition, from_offset)[1]
 
-    def partition_shares(self, partition: int, from_offset: int) -> tuple[list[SegmentPartition], int]:
+    def partition_in_segments(self, partition: int, from_offset: int) -> tuple[list[SegmentPartition], int]:
         """A partition's parts of the sealed segments that end at `from_offset` or later, oldest first, and
         its `partition_bytes`, both at one moment. For any thread."""
-        return self._table.partition_shares(partition, from_offset)
+        return self._table.partition_in_segments(partition, from_offset)
 
     def first_offset(self, partition: int) -> int | None:
         """The lowest offset of a partition that any segment holds, None for none. For any thread."""
@@ -116,7 +116,7 @@ class MaintainedLog(TruncatableLog):
     def expect_whole_at(self, index: int) -> None:
         """Raise `whole_index` to this entry; it is on the disk when this returns. Raises FlushFailed."""
         try:
-            self._maintenance.save_whole_index(index)
+            self._maintenance.raise_whole_index(index)
         except OSError as error:
             raise self._fail(f"state: {error}") from error
 
@@ -133,7 +133,7 @@ class MaintainedLog(TruncatableLog):
     def _free(self, segments: list[Segment]) -> int:
         removed = self._table.remove(segments)
         if removed:
-            self._maintenance.free(removed)
+            self._maintenance.queue_dead(removed)
             self._maintenance.wake()
         return len(removed)
 

@@ -23,7 +23,7 @@ from lockstep.storage.log.format import (
     encode_segment_header,
     frame_buffers,
     group_seed,
-    position,
+    position_of,
 )
 from lockstep.storage.log.index_file import SegmentSummary
 from lockstep.storage.log.marker import MARKER_BYTES, encode_marker
@@ -77,7 +77,7 @@ class SegmentRewrite:
         self._is_closed = is_closed
         self.tail = before.copy()
         self.end = OVERHEAD_BYTES
-        self._batches: dict[int, BatchIndex] = {}
+        self._indexes: dict[int, BatchIndex] = {}
         self._fd = fs.open(path, create=True)
 
     def add(self, frames: Sequence[Frame]) -> int:
@@ -113,12 +113,12 @@ class SegmentRewrite:
         for entry, payload in zip(frame.directory, payloads, strict=True):
             if len(payload) != (0 if entry.flags & ENTRY_REMOVED else entry.length):
                 raise ValueError(f"frame {frame.index}: payloads and directory disagree about their lengths")
-        add_to_index(self._batches, frame.entries, at, payloads, self._is_closed)
+        add_to_index(self._indexes, frame.entries, at, payloads, self._is_closed)
 
     def finish(self, previous_end: int, written_end: int = 0) -> Segment:
         """Whole and flushed: the sealed segment. `written_end` is where it ended before, if it was there."""
         before = self._before
-        place = position(self.sequence, SEGMENT_HEADER_BYTES)
+        position = position_of(self.sequence, SEGMENT_HEADER_BYTES)
         header = SegmentHeader(
             self._group_id,
             self._generation,
@@ -130,11 +130,11 @@ class SegmentRewrite:
             before.term,
             before.time_ms,
             self.end,
-            place,
+            position,
             written_end or self.end,
         )
         seed = group_seed(self._group_id)
-        marker = encode_marker(seed, self._generation, place, place, self.end - OVERHEAD_BYTES)
+        marker = encode_marker(seed, self._generation, position, position, self.end - OVERHEAD_BYTES)
         write_all(self._fs, self._fd, [encode_segment_header(header), marker], 0)
         self._fs.fdatasync(self._fd)
         self.close()
@@ -149,7 +149,7 @@ class SegmentRewrite:
         )
         segment.previous_end, segment.written_end = previous_end, header.written_end
         segment.end, segment.tail = self.end, self.tail
-        segment.batches, segment.summary = self._batches, SegmentSummary.of(self._batches)
+        segment.indexes, segment.summary = self._indexes, SegmentSummary.of(self._indexes)
         segment.frame_ends = None
         return segment
 

@@ -23,9 +23,11 @@ from lockstep.storage.log.format import (
     FRAME_BYTES,
     FRAME_FLAGS_KNOWN,
     LAST_KIND,
+    byte_of,
     payload_problem,
     payload_views,
-    position,
+    position_of,
+    segment_of,
 )
 from lockstep.storage.log.marker import MARKER, MARKER_BYTES, MARKER_CRC_FROM, MARKER_MAGIC, decode_marker
 from lockstep.storage.types import ENTRY, ENTRY_BYTES, DirectoryEntry, Frame, FrameKind, NewerFormat
@@ -190,7 +192,7 @@ class SegmentScan:
         self._window = Window(read, size)
         self._seed = seed
         self.sequence = sequence
-        self._position = position(sequence, 0)
+        self._position = position_of(sequence, 0)
         self.tail = tail
         self.offset = offset
         self.generation = generation
@@ -223,8 +225,8 @@ class SegmentScan:
             current = generation == self.generation
         else:
             current = self.last_generation <= generation <= self.generation
-            if self.generation_start >> 32 == self.sequence:
-                end = min(end, self.generation_start & 0xFFFFFFFF)
+            if segment_of(self.generation_start) == self.sequence:
+                end = min(end, byte_of(self.generation_start))
         if not current:
             self.reason = f"a marker of generation {generation}"
             return None
@@ -356,7 +358,7 @@ def highest_promise(
             if (
                 found is not None
                 and found[0] == generation
-                and found[1] == position(sequence, offset + hit)
+                and found[1] == position_of(sequence, offset + hit)
                 and found[2] > best
             ):
                 best, best_at = found[2], offset + hit

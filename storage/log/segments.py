@@ -25,9 +25,9 @@ from lockstep.storage.log.index_file import (
     IndexHeader,
     SegmentPartition,
     SegmentSummary,
-    batches_at,
-    decode_batches,
+    decode_section,
     encode_index,
+    section_of,
 )
 from lockstep.storage.log.partition_spans import PartitionSpans, runs_of_sequences
 from lockstep.storage.log.segment_files import INDEX_SUFFIX
@@ -44,7 +44,6 @@ class Segment:
     """One segment in use. `end` is where its frames end; `tail` what they amount to up to there."""
 
     __slots__ = (
-        "batches",
         "chain",
         "end",
         "fd",
@@ -55,6 +54,7 @@ class Segment:
         "frame_ends",
         "generation",
         "indexed",
+        "indexes",
         "path",
         "previous_end",
         "readers",
@@ -99,7 +99,7 @@ class Segment:
         self.written_end = 0
         """As in its header: where it ended before it was rewritten; 0 if it was not."""
         self.tail = LogTail(first_index - 1, 0, first_lsn, 0, 0)
-        self.batches: dict[int, BatchIndex] | None = {}
+        self.indexes: dict[int, BatchIndex] | None = {}
         """The whole index, while active and until the index file is written; then None."""
         self.summary: SegmentSummary | None = None
         """Set when sealed."""
@@ -133,8 +133,8 @@ def _first_offsets(segment: Segment) -> list[tuple[int, int]]:
     if segment.summary is not None:
         rows = zip(segment.summary.local_ids, segment.summary.firsts, strict=True)
         return [row for row in rows if row[0] != DEAD_PARTITION]
-    batches = segment.batches or {}
-    return [(local_id, batches[local_id].bases[0]) for local_id in sorted(batches) if batches[local_id].bases]
+    indexes = segment.indexes or {}
+    return [(local_id, indexes[local_id].bases[0]) for local_id in sorted(indexes) if indexes[local_id].bases]
 
 
 Rebuild = Callable[[Segment], dict[int, BatchIndex]]
@@ -393,22 +393,24 @@ class SegmentTable:
                 segment.retired = True
                 self._close_retired(segment)
 
-    def partition_shares(self, local_id: int, from_offset: int) -> tuple[list[SegmentPartition], int]:
-        """Implements `DataLog.partition_shares`."""
+    def partition_in_segments(self, local_id: int, from_offset: int) -> tuple[list[SegmentPartition], int]:
+        """Implements `DataLog.partition_in_segments`."""
         with self._lock:  # a join would have some segments counted twice
             spans = self.spans.get(local_id)
             sequences = spans.sequences() if spans is not None else []
             segments = [self._segments[s] for s in sequences if s in self._segments]
-        shares: list[SegmentPartition] = []
+        found: list[SegmentPartition] = []
         total = 0
         for segment in segments:
-            summary, batches = segment.summary, segment.batches
+            summary, indexes = segment.summary, segment.indexes
             if summary is not None:
-                shares += [each for each in summary.shares((local_id,)) if each.last_offset >= from_offset]
-            elif batches is not None and local_id in batches:
-                index = batches[local_id]
+                found += [
+                    each for each in summary.partitions_among((local_id,)) if each.last_offset >= from_offset
+                ]
+            elif indexes is not None and local_id in indexes:
+                index = indexes[local_id]
                 total += index.bytes_from(from_offset)
-        return shares, total + sum([each.total_bytes for each in shares])
+        return found, total + sum([each.total_bytes for each in found])
 
     def is_current(self, segment: Segment) -> bool:
         """Is it still the one of its sequence?"""
@@ -420,9 +422,9 @@ class SegmentTable:
     def index_of(self, segment: Segment, local_id: int, load: bool) -> BatchIndex | None:
         """The batches of a partition in a segment; None where it must be loaded and `load` is False, or
         where the segment has none or has just been replaced. A damaged index file is rebuilt."""
-        batches = segment.batches
-        if batches is not None:
-            return batches.get(local_id)
+        indexes = segment.indexes
+        if indexes is not None:
+            return indexes.get(local_id)
         key = (segment.serial, local_id)
         with self._lock:
             found = self._cache.get(key)
@@ -446,10 +448,10 @@ class SegmentTable:
         return found
 
     def _read_index(self, segment: Segment, summary: SegmentSummary, row: int) -> BatchIndex | None:
-        at, length = batches_at(summary, row)
+        at, length = section_of(summary, row)
         fd = self._fs.open(segment.index_path)
         try:
-            return decode_batches(self._fs.pread(fd, length, at), summary, row)
+            return decode_section(self._fs.pread(fd, length, at), summary, row)
         finally:
             self._fs.close(fd)
 
@@ -467,8 +469,8 @@ class SegmentTable:
 
     def write_index(self, segment: Segment) -> None:
         """Write a sealed segment's index file; from then on its index is loaded on demand. OSError."""
-        batches, summary, tail = segment.batches, segment.summary, segment.tail
-        if batches is None or summary is None:
+        indexes, summary, tail = segment.indexes, segment.summary, segment.tail
+        if indexes is None or summary is None:
             return
         if not segment.indexed:
             header = IndexHeader(
@@ -482,7 +484,7 @@ class SegmentTable:
                 tail.time_ms,
             )
             path = segment.index_path
-            parts = encode_index(header, summary, batches)
+            parts = encode_index(header, summary, indexes)
             fd = self._fs.open(path, create=True)
             try:
                 write_all(self._fs, fd, parts, 0)
@@ -492,11 +494,11 @@ class SegmentTable:
                 raise
             finally:
                 self._fs.close(fd)
-            # As a whole: a reader has found its share by the former one, and decodes it by that.
+            # As a whole: a reader has found its section by the former one, and decodes it by that.
             segment.summary = summary.with_sizes(map(len, parts[1:]))
             self.index_bytes += sum(map(len, parts))
             segment.indexed = True
-        for local_id, index in batches.items():
+        for local_id, index in indexes.items():
             if local_id in self.spans:
                 self._remember(segment, local_id, index)
-        segment.batches = None
+        segment.indexes = None

@@ -20,7 +20,7 @@ from pathlib import Path
 from crc32c import crc32c
 
 from lockstep.storage.log.file_system import FileSystem, unless_lost, write_all
-from lockstep.storage.log.format import CRC, FORMAT, position
+from lockstep.storage.log.format import CRC, FORMAT, position_of
 from lockstep.storage.types import CorruptLog, HardState, NewerFormat
 
 STATE_NAME = "state"
@@ -109,7 +109,7 @@ class StateFile:
     def create(cls, fs: FileSystem, directory: Path, group_id: int) -> StateFile:
         """The first thing a new directory holds, whole before it has its name."""
         temporary = directory / (STATE_NAME + ".tmp")
-        slot = encode_slot(group_id, 1, LogState(HardState(), 0, position(1, 0), 1))
+        slot = encode_slot(group_id, 1, LogState(HardState(), 0, position_of(1, 0), 1))
         fd = fs.open(temporary, create=True)
         try:
             write_all(fs, fd, [slot, slot], 0)

@@ -25,7 +25,7 @@ from lockstep.storage.log.format import (
     encode_segment_header,
     frame_bytes,
     group_seed,
-    position,
+    position_of,
 )
 from lockstep.storage.log.index_file import SegmentSummary
 from lockstep.storage.log.marker import MARKER_BYTES, encode_marker
@@ -97,7 +97,9 @@ class LogWriter:
     def max_frame_bytes(self) -> int:
         return self.options.max_frame_bytes
 
-    def room_for(self, payload_bytes: int, batch_count: int | None = None, *, reserved: bool = False) -> bool:
+    def room_for(
+        self, payload_bytes: int, batch_count: int | None = None, *, reserved: bool = False
+    ) -> bool:
         """Will all this payload (everything accepted and not yet appended) find room? Once True it stays
         so until an append. Without `batch_count` the batches may be as small as they get. `reserved` may
         use the reserve: no-ops, deletes, log starts."""
@@ -219,7 +221,7 @@ class LogWriter:
 
     def _note(self, frames: Sequence[Frame], at: int) -> None:
         """Index and cache what has just been written from byte `at` on."""
-        batches, cache = self._batches, self._tail_cache
+        indexes, cache = self._indexes, self._tail_cache
         recent = self._recent if self._recent.limit_bytes else None
         shared: SharedBuffer | None = None
         for frame in frames:
@@ -232,9 +234,9 @@ class LogWriter:
             at += FRAME_BYTES + ENTRY_BYTES * len(entries)
             row, begin = 0, frame.body_at
             for local_id, base, next_offset, count, length, leader_epoch, newest, _ in runs_of(frame):
-                index = batches.get(local_id)
+                index = indexes.get(local_id)
                 if index is None:
-                    index = batches[local_id] = BatchIndex()
+                    index = indexes[local_id] = BatchIndex()
                     self._table.begin(local_id, base, self._active.sequence)
                 if count == 1:
                     index.add(base, next_offset - base, at, length, newest, leader_epoch)
@@ -279,7 +281,7 @@ class LogWriter:
     def forget_partition(self, local_id: int) -> None:
         """Drop what is held in memory for a partition that is closed. On the log's own thread."""
         self._table.forget_partition(local_id)
-        forget_partition(self._batches, local_id)
+        forget_partition(self._indexes, local_id)
         self._tail_cache.forget_below(local_id, LAST_OFFSET)
 
     def flush(self) -> None:
@@ -342,15 +344,15 @@ class LogWriter:
         return True
 
     def _activate(self, segment: Segment, offset: int) -> None:
-        assert segment.batches is not None and segment.frame_ends is not None
+        assert segment.indexes is not None and segment.frame_ends is not None
         self._active = segment
         self._fd = segment.fd
         self._offset = offset
         self._limit = segment.size
-        self._batches = segment.batches
+        self._indexes = segment.indexes
         self._frame_ends = segment.frame_ends
-        self._segment_position = position(segment.sequence, 0)
-        self._written = (segment.fd, self.last_index, position(segment.sequence, offset))
+        self._segment_position = position_of(segment.sequence, 0)
+        self._written = (segment.fd, self.last_index, position_of(segment.sequence, offset))
 
     def _roll(self) -> None:
         """Seal the active segment and begin the next, which is ready."""
@@ -359,7 +361,7 @@ class LogWriter:
             self.flush()
         old.end = self._offset
         old.tail = LogTail(self.last_index, self.last_term, self.next_lsn, self.chain, self.last_time_ms)
-        old.summary = SegmentSummary.of(self._batches)
+        old.summary = SegmentSummary.of(self._indexes)
         self._begin_segment(old.end)
         self._table.note_sealed(old)
         self._maintenance.add_unindexed(old)
@@ -401,7 +403,7 @@ class LogWriter:
             self._fs.close(segment.fd)
             raise self._fail(f"{ready.path}: {error}") from error
         if self.options.flush:  # before a checkpoint's thread can see the segment, and would flush it again
-            self._flushed = position(segment.sequence, SEGMENT_HEADER_BYTES)
+            self._flushed = position_of(segment.sequence, SEGMENT_HEADER_BYTES)
         self._table.add(segment)
         self._activate(segment, SEGMENT_HEADER_BYTES)
 

@@ -34,7 +34,7 @@ async def churned(group: LogGroup, rounds: int) -> tuple[int, int]:
 def held(group: LogGroup) -> set[int]:
     """The partitions that the log's tables name in memory, and the index of the segment written to."""
     log = group.log
-    return (set(log._table.spans) | set(log._batches)) - PSEUDO
+    return (set(log._table.spans) | set(log._indexes)) - PSEUDO
 
 
 async def test_memory_names_only_open_partitions_while_running_and_after_a_restart(tmp_path: Path) -> None:
@@ -68,7 +68,7 @@ async def test_cleaning_removes_records_and_rows_of_what_a_checkpoint_covers(tmp
     await clean(group, [], 0)
     group.free_deleted_segments()
     cleaned = [segment for segment in group.log.segments() if segment.sequence in sequences]
-    assert cleaned and {share.partition for segment in cleaned for share in segment.partitions()} == {kept}
+    assert cleaned and {share.local_id for segment in cleaned for share in segment.partitions()} == {kept}
     log = group.log
     for segment in cleaned:
         frames = log.frames_cold(segment.first_index, 1 << 30)

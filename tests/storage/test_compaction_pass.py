@@ -129,7 +129,7 @@ class Writer:
             share.last_offset + 1
             for segment in self.group.log.cleanable_segments()
             for share in segment.partitions()
-            if share.partition == self.number
+            if share.local_id == self.number
         ]
         end = min([max(shares, default=0), partition.last_stable_offset, partition.high_watermark])
         newest = partition.high_watermark - 1

@@ -52,7 +52,7 @@ async def clean(group: LogGroup, number: int, now_ms: int) -> Cleaned | None:
         share.last_offset + 1
         for segment in group.log.cleanable_segments()
         for share in segment.partitions()
-        if share.partition == number
+        if share.local_id == number
     ]
     newest = partition.high_watermark - 1
     wanted = CompactionTarget(
@@ -105,7 +105,7 @@ class Deleted:
             share.last_offset
             for segment in self.follower.log.cleanable_segments()
             for share in segment.partitions()
-            if share.partition == self.number
+            if share.local_id == self.number
         ]
         return max(shares, default=0)
 

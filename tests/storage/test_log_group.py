@@ -298,7 +298,7 @@ async def test_a_log_start_that_a_power_loss_took_back_follows_the_files(tmp_pat
         if group.log._maintenance.state.oldest_sequence > 1:
             break
         await asyncio.sleep(0.01)
-    with group.log._maintenance.quiet():  # the freed files get other names in the background
+    with group.log._maintenance.pause():  # the freed files get other names in the background
         shutil.copytree(tmp_path / "group", tmp_path / "lost")
     (tmp_path / "lost" / active.name).write_bytes(before)
     await group.close()

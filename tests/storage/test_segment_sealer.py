@@ -138,7 +138,7 @@ async def test_beside_appends(tmp_path: Path) -> None:
             share.last_offset + 1
             for segment in group.log.cleanable_segments()
             for share in segment.partitions()
-            if share.partition == partition.local_id
+            if share.local_id == partition.local_id
         )
         assert end >= before > 0
         wanted = CompactionTarget(

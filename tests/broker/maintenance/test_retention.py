@@ -106,7 +106,7 @@ async def test_a_join_beside_the_look_at_sizes_deletes_nothing(
 ) -> None:
     """A joined file counts with what lies below the log start of a partition: sizes are of one moment."""
     log, _, _ = small_segments(16, SimulatedFileSystem())
-    start = [share for segment in log.segments() for share in segment.partitions() if share.partition == 1][9]
+    start = [share for segment in log.segments() for share in segment.partitions() if share.local_id == 1][9]
     limit = log.partition_bytes(1, start.first_offset)
     config = SimpleNamespace(cleanup_policy="delete", retention_ms=-1, retention_bytes=limit)
     partition_log = SimpleNamespace(local_id=1, log_start_offset=start.first_offset, high_watermark=100)

@@ -227,7 +227,7 @@ def _wanted(group: LogGroup, partition: PartitionLog, dirty: int) -> CompactionT
         share.last_offset + 1
         for segment in group.log.cleanable_segments()
         for share in segment.partitions()
-        if share.partition == partition.local_id
+        if share.local_id == partition.local_id
     ]
     end = min(max(ends, default=0), partition.last_stable_offset, partition.high_watermark)
     newest = partition.high_watermark - 1

@@ -134,9 +134,9 @@ class World:
         sealed = self.log.segments()
         for segment in sealed[: len(sealed) - keep_segments]:
             for share in segment.partitions():
-                if share.partition not in (closed or set()):
-                    start = self.starts.get(share.partition, 0)  # what was cleaned may lie above
-                    self.starts[share.partition] = max(start, share.last_offset + 1)
+                if share.local_id not in (closed or set()):
+                    start = self.starts.get(share.local_id, 0)  # what was cleaned may lie above
+                    self.starts[share.local_id] = max(start, share.last_offset + 1)
         self.note()
         return self.log.free_deleted_segments(lambda partition: self.starts.get(partition, 0))
 
@@ -207,7 +207,7 @@ class World:
         """Take away a partition's batches in a segment and below, or half of each; only what follows must be
         readable."""
         for share in segment.partitions():
-            if share.partition == partition:
+            if share.local_id == partition:
                 self.starts[partition] = max(self.starts.get(partition, 0), share.last_offset + 1)
         self.note()
         start = self.starts.get(partition, 0)

@@ -83,7 +83,9 @@ class MemoryLog:
     def max_frame_bytes(self) -> int:
         return self.options.max_frame_bytes
 
-    def room_for(self, payload_bytes: int, batch_count: int | None = None, *, reserved: bool = False) -> bool:
+    def room_for(
+        self, payload_bytes: int, batch_count: int | None = None, *, reserved: bool = False
+    ) -> bool:
         return reserved or not self.disk_full
 
     def append(self, frames: Sequence[Frame]) -> None:
@@ -313,7 +315,7 @@ class MemoryLog:
     def segments(self) -> list[object]:
         return []
 
-    def partition_shares(self, partition: int, from_offset: int) -> tuple[list[object], int]:
+    def partition_in_segments(self, partition: int, from_offset: int) -> tuple[list[object], int]:
         return [], self.partition_bytes(partition, from_offset)
 
     def free_deleted_segments(self, log_starts: Callable[[int], int]) -> int:

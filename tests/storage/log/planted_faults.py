@@ -18,7 +18,7 @@ from lockstep.storage.log import (
 )
 from lockstep.storage.log.background_maintenance import BackgroundMaintenance
 from lockstep.storage.log.file_system import write_all
-from lockstep.storage.log.format import position
+from lockstep.storage.log.format import position_of
 from lockstep.storage.log.installation import Installation
 from lockstep.storage.log.joiner import Joiner
 from lockstep.storage.log.log_truncation import TruncatableLog
@@ -139,7 +139,7 @@ def checkpoint_not_flushed() -> Iterator[None]:
 @contextmanager
 def freed_before_the_state_says_so() -> Iterator[None]:
     """Dead segments get other names while the state file still counts on them."""
-    real = BackgroundMaintenance._record_freed
+    real = BackgroundMaintenance._free_dead_segments
 
     def record_freed(self: BackgroundMaintenance) -> None:
         with (
@@ -148,7 +148,7 @@ def freed_before_the_state_says_so() -> Iterator[None]:
         ):
             real(self)
 
-    with patch.object(BackgroundMaintenance, "_record_freed", record_freed):
+    with patch.object(BackgroundMaintenance, "_free_dead_segments", record_freed):
         yield
 
 
@@ -187,9 +187,9 @@ def cut_without_generation() -> Iterator[None]:
     """A truncation is only made in memory and by writing over what was cut."""
     real = BackgroundMaintenance.begin_generation
 
-    def begin(self: BackgroundMaintenance, place: int) -> int:
-        later = self.state.generation_start > position(1, 0)
-        return self.state.generation if later and self._table.sealed() else real(self, place)
+    def begin(self: BackgroundMaintenance, position: int) -> int:
+        later = self.state.generation_start > position_of(1, 0)
+        return self.state.generation if later and self._table.sealed() else real(self, position)
 
     with patch.object(BackgroundMaintenance, "begin_generation", begin):
         yield
@@ -250,10 +250,10 @@ def old_log_removed_before_the_switch() -> Iterator[None]:
     """The former log is given away first, then the state file says so."""
     real = BackgroundMaintenance.begin_installed
 
-    def begin(self: BackgroundMaintenance, first_sequence: int, place: int) -> int:
+    def begin(self: BackgroundMaintenance, first_sequence: int, position: int) -> int:
         for segment in self._table:
             self._remove(segment.path)
-        return real(self, first_sequence, place)
+        return real(self, first_sequence, position)
 
     with patch.object(BackgroundMaintenance, "begin_installed", begin):
         yield
@@ -288,7 +288,7 @@ def cut_below_the_checkpoint() -> Iterator[None]:
         for segment in self._table:
             ends = segment.frame_ends
             if ends is not None and segment.first_index <= index < segment.first_index + len(ends):
-                return position(segment.sequence, ends[index - segment.first_index])
+                return position_of(segment.sequence, ends[index - segment.first_index])
         return real_place(self, index)
 
     def truncate(self: TruncatableLog, last_index: int) -> None:
@@ -331,13 +331,13 @@ def joined_segments_removed_before_the_switch() -> Iterator[None]:
     real = Joiner._switch
 
     def switch(self: Joiner, old: list[Segment], *arguments: Any) -> None:
-        save = self._maintenance.save_joined
+        save = self._maintenance.save_join_count
 
-        def saved(number: int) -> None:
+        def saved(joins: int) -> None:
             self._maintenance.remove_joined(old)
-            save(number)
+            save(joins)
 
-        with patch.object(self._maintenance, "save_joined", saved):
+        with patch.object(self._maintenance, "save_join_count", saved):
             real(self, old, *arguments)
 
     with patch.object(Joiner, "_switch", switch):
@@ -347,14 +347,14 @@ def joined_segments_removed_before_the_switch() -> Iterator[None]:
 @contextmanager
 def joined_freed_by_its_last_sequence() -> Iterator[None]:
     """A joined segment is freed, and nothing is said of the others that it stands for."""
-    real = BackgroundMaintenance._record_freed
+    real = BackgroundMaintenance._free_dead_segments
 
     def record_freed(self: BackgroundMaintenance) -> None:
         for segment in self._dead:
             segment.first_sequence = segment.sequence
         real(self)
 
-    with patch.object(BackgroundMaintenance, "_record_freed", record_freed):
+    with patch.object(BackgroundMaintenance, "_free_dead_segments", record_freed):
         yield
 
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from lockstep.storage.log.batch_flags import ENTRY_REMOVED
 from lockstep.storage.log.batch_index import (
+    CLEANED_TIMESTAMP,
     DEAD_PARTITION,
     MAX_MEAN_BYTES,
-    NO_TIMESTAMP,
     BatchIndex,
     add_to_index,
     forget_partition,
@@ -60,7 +60,7 @@ def test_batches_lie_one_after_the_other_from_where_the_payloads_begin() -> None
 
 def test_a_removed_batch_keeps_its_offsets_and_takes_no_bytes() -> None:
     removed = indexed()[5]
-    assert rows(removed) == [(4, 5000, 0, NO_TIMESTAMP)]
+    assert rows(removed) == [(4, 5000, 0, CLEANED_TIMESTAMP)]
     assert (removed.next_offset, removed.total_bytes) == (10, 0)
 
 

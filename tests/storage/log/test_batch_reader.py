@@ -104,8 +104,8 @@ def without_runs(log: DataLog) -> DataLog:
 
     table.index_of = by_batch  # type: ignore[method-assign]
     for segment in table:
-        if segment.batches is not None:
-            segment.batches = {local_id: each.by_batch() for local_id, each in segment.batches.items()}
+        if segment.indexes is not None:
+            segment.indexes = {local_id: each.by_batch() for local_id, each in segment.indexes.items()}
     return log
 
 

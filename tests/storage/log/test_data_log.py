@@ -163,7 +163,7 @@ def test_deleted_segments_are_freed_only_below_the_older_checkpoint_and_recycled
     log.write_checkpoint(checkpoint_of(log))
     before = len(log.segments())
     keep = log.segments()[-1]
-    starts = {share.partition: share.first_offset for share in keep.partitions()}
+    starts = {share.local_id: share.first_offset for share in keep.partitions()}
     assert log.free_deleted_segments(starts.__getitem__) == before - 1
     assert [s.sequence for s in log.segments()] == [keep.sequence]
     with pytest.raises(OffsetOutOfRange):
@@ -345,7 +345,7 @@ def test_a_truncated_segment_stays_open_for_writing(tmp_path: Path, monkeypatch:
     log.read_cold(1, 3 * (cut.first_index // 2), 1, 1 << 40)  # it is among the open sealed files
     log.truncate(cut.first_index)
     for sealed in log.segments():
-        offset = next(share.first_offset for share in sealed.partitions() if share.partition == 1)
+        offset = next(share.first_offset for share in sealed.partitions() if share.local_id == 1)
         log.read_cold(1, offset, 1, 1 << 40)
     again = FrameMaker()
     for frame in frames[: cut.first_index]:

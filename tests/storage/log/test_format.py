@@ -27,7 +27,7 @@ from lockstep.storage.log.format import (
     frame_buffers,
     frame_bytes,
     group_seed,
-    position,
+    position_of,
     position_text,
 )
 from lockstep.storage.types import Frame
@@ -173,14 +173,14 @@ def test_the_size_of_a_frame_is_what_it_takes() -> None:
 
 
 def test_a_position_orders_like_the_log_and_can_be_read() -> None:
-    places = [position(1, 4096), position(1, 5000), position(2, 0), position(10, 7)]
+    places = [position_of(1, 4096), position_of(1, 5000), position_of(2, 0), position_of(10, 7)]
     assert places == sorted(places)
     assert position_text(places[3]) == "segment 10 byte 7"
 
 
 @each_case("written_end", [0, 9000])
 def test_a_segment_header_comes_back(written_end: int) -> None:
-    header = SegmentHeader(3, 2, 7, 41, 77, 0xDEADBEEF, 8000, 4, -5, 1 << 20, position(6, 99), written_end)
+    header = SegmentHeader(3, 2, 7, 41, 77, 0xDEADBEEF, 8000, 4, -5, 1 << 20, position_of(6, 99), written_end)
     data = encode_segment_header(header)
     assert len(data) == SEGMENT_HEADER_BYTES
     decoded = decode_segment_header(bytearray(data) + b"frames")

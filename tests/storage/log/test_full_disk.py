@@ -205,7 +205,7 @@ def test_a_log_that_is_closed_touches_no_file_any_more(monkeypatch: pytest.Monke
     log = DataLog.open(DIRECTORY, GROUP, OPTIONS, SimulatedFileSystem())
     log.prepare_now()
     log.close()
-    monkeypatch.setattr(log._maintenance, "turn", lambda: pytest.fail("its files may be others' by now"))
+    monkeypatch.setattr(log._maintenance, "run_once", lambda: pytest.fail("its files may be others' by now"))
     log.yield_room(True)
     log.retry_space()
 

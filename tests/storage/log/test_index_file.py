@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from lockstep.storage.log import batch_index, index_file, run_table
 from lockstep.storage.log.batch_index import (
+    CLEANED_TIMESTAMP,
     DEAD_PARTITION,
-    NO_TIMESTAMP,
     UNKNOWN_EPOCH,
     BatchIndex,
     add_to_index,
@@ -22,11 +22,11 @@ from lockstep.storage.log.index_file import (
     INDEX_HEADER_BYTES,
     IndexHeader,
     SegmentSummary,
-    batches_at,
-    decode_batches,
     decode_index_head,
+    decode_section,
     encode_index,
     index_head_bytes,
+    section_of,
 )
 from lockstep.storage.types import CONTROL_PARTITION
 from tests.storage.log.run_frames import BATCH_LISTS
@@ -49,13 +49,13 @@ def test_a_summary_is_a_row_for_each_partition_by_number() -> None:
     summary = SegmentSummary.of(batches)
     assert [repr(each) for each in summary.partitions()] == [
         "SegmentPartition(2, 7..12, max_timestamp=70, 50 bytes)",
-        f"SegmentPartition(5, 4..9, max_timestamp={NO_TIMESTAMP}, 0 bytes)",
+        f"SegmentPartition(5, 4..9, max_timestamp={CLEANED_TIMESTAMP}, 0 bytes)",
         "SegmentPartition(9, 0..5, max_timestamp=50, 150 bytes)",
     ]
     assert [summary.row(number) for number in (1, 2, 4, 5, 9, 10)] == [-1, 0, -1, 1, 2, -1]
     for wanted in ((9, 4), (4, 5, 9, 11, 12), (), (1,), (1, 3, 4, 6), range(20)):
-        expected = [repr(each) for each in summary.partitions() if each.partition in wanted]
-        assert sorted(map(repr, summary.shares(wanted))) == sorted(expected)
+        expected = [repr(each) for each in summary.partitions() if each.local_id in wanted]
+        assert sorted(map(repr, summary.partitions_among(wanted))) == sorted(expected)
 
 
 def test_dead_is_what_lies_below_its_partition_s_log_start() -> None:
@@ -92,10 +92,10 @@ def test_the_file_brings_both_back() -> None:
     assert summary.arrays() == SegmentSummary.of(batches).arrays()
     ends = index_head_bytes(data)
     for row, number in enumerate(summary.local_ids):
-        at, size = batches_at(summary, row)
+        at, size = section_of(summary, row)
         assert at == ends
         ends += size
-        read = decode_batches(data[at : at + size], summary, row)
+        read = decode_section(data[at : at + size], summary, row)
         assert read is not None and rows(read) == rows(batches[number])
         assert (read.next_offset, read.total_bytes) == (
             batches[number].next_offset,
@@ -142,8 +142,8 @@ def test_leader_epochs_come_back_from_the_file_and_are_unknown_in_one_of_format_
         assert head is not None
         summary = head[1]
         for row, number in enumerate(summary.local_ids):
-            at, size = batches_at(summary, row)
-            read = decode_batches(data[at : at + size], summary, row)
+            at, size = section_of(summary, row)
+            read = decode_section(data[at : at + size], summary, row)
             assert read is not None and rows(read) == rows(batches[number])
             count = len(read.bases)
             assert read.epoch_runs(0, count) == (
@@ -158,20 +158,20 @@ def in_former_format(data: bytes, index_format: int) -> bytes:
     summary = head[1]
     shares, counts = [], array("I")
     for row, number in enumerate(summary.local_ids):
-        at, size = batches_at(summary, row)
-        index = decode_batches(data[at : at + size], summary, row)
+        at, size = section_of(summary, row)
+        index = decode_section(data[at : at + size], summary, row)
         assert index is not None
         each = index.by_batch()
         counts.append(len(each.bases))
         columns = [each.bases, each.positions, each.lengths, each.timestamps]
         if index_format == 2:
-            columns.append(index_file._epochs(each))
-        arrays = b"".join(map(index_file._big, columns))
+            columns.append(index_file._epoch_column(each))
+        arrays = b"".join(map(index_file._to_big_endian, columns))
         shares += [crc32c(arrays, number).to_bytes(4, "big"), arrays]
     rows = len(summary.local_ids)
     body = bytearray(data[12 : index_head_bytes(data)])
     body[0:2] = index_format.to_bytes(2, "big")
-    body[len(body) - 36 * rows : len(body) - 32 * rows] = index_file._big(counts)
+    body[len(body) - 36 * rows : len(body) - 32 * rows] = index_file._to_big_endian(counts)
     return b"".join([data[:8], crc32c(bytes(body)).to_bytes(4, "big"), bytes(body), *shares])
 
 
@@ -179,24 +179,24 @@ def test_a_partition_s_arrays_are_its_own_and_whole() -> None:
     batches = indexed()
     summary = SegmentSummary.of(batches)
     data = file_of(batches)
-    at, size = batches_at(summary, 2)
+    at, size = section_of(summary, 2)
     good = data[at : at + size]
-    assert decode_batches(good, summary, 2) is not None
-    assert decode_batches(good[:-1], summary, 2) is None
-    assert decode_batches(good + b"\0", summary, 2) is None
+    assert decode_section(good, summary, 2) is not None
+    assert decode_section(good[:-1], summary, 2) is None
+    assert decode_section(good + b"\0", summary, 2) is None
     for place in range(size):
         bad = bytearray(good)
         bad[place] ^= 1
-        assert decode_batches(bytes(bad), summary, 2) is None, place
+        assert decode_section(bytes(bad), summary, 2) is None, place
     summary.local_ids[2] = 8  # the checksum is seeded with the partition's number
-    assert decode_batches(good, summary, 2) is None
+    assert decode_section(good, summary, 2) is None
 
 
 def test_the_file_is_big_endian(monkeypatch: pytest.MonkeyPatch) -> None:
     """Arrays are swapped on the machines that need it; on the others they go as they are."""
     batches = {9: indexed()[9]}
     data = file_of(batches)
-    at, _ = batches_at(SegmentSummary.of(batches), 0)
+    at, _ = section_of(SegmentSummary.of(batches), 0)
     at += 4  # no runs
     bases = data[at + 4 : at + 4 + 24]
     assert [int.from_bytes(bases[place : place + 8], "big") for place in (0, 8, 16)] == [0, 3, 4]
@@ -217,8 +217,8 @@ def test_a_forgotten_partition_leaves_its_bytes_in_one_row_that_any_file_can_hav
     assert summary.dead_bytes(lambda number: 1 << 62) == 200
     assert summary.live_row(lambda number: 0, 0) == -1
     data = file_of(batches)
-    at, size = batches_at(summary, 1)
-    dead = decode_batches(data[at : at + size], summary, 1)
+    at, size = section_of(summary, 1)
+    dead = decode_section(data[at : at + size], summary, 1)
     assert dead is not None and (rows(dead), dead.total_bytes) == ([], 200)
     frames = indexed()  # what a look through the frames finds has the partitions, not the row
     decoded = decode_index_head(b"".join(encode_index(HEADER, summary, frames)))
@@ -234,8 +234,8 @@ def test_runs_come_back_from_the_file_and_change_with_any_of_its_bytes(batches: 
     head = decode_index_head(data)
     assert head is not None
     for row, number in enumerate(head[1].local_ids):
-        at, size = batches_at(head[1], row)
-        read = decode_batches(data[at : at + size], head[1], row)
+        at, size = section_of(head[1], row)
+        read = decode_section(data[at : at + size], head[1], row)
         assert read is not None
         assert_same(read, by_runs[number])
         assert_same(read.by_batch(), by_runs[number].by_batch())
@@ -244,7 +244,7 @@ def test_runs_come_back_from_the_file_and_change_with_any_of_its_bytes(batches: 
         for place in range(0, size, 7):
             bad = bytearray(data[at : at + size])
             bad[place] ^= 1
-            assert decode_batches(bytes(bad), head[1], row) is None
+            assert decode_section(bytes(bad), head[1], row) is None
     for former in (1, 2):
         head = decode_index_head(in_former_format(data, former))
         assert head is not None and head[1].index_format == former
@@ -254,10 +254,10 @@ def test_runs_come_back_from_the_file_and_change_with_any_of_its_bytes(batches: 
 def test_arrays_that_end_within_a_row_are_not_believed() -> None:
     batches = {9: indexed()[9]}
     summary, data = SegmentSummary.of(batches), file_of(batches)
-    at, size = batches_at(summary, 0)
+    at, size = section_of(summary, 0)
     share = data[at + 4 : at + size] + b"\0"
     summary.sizes[0] += 1
-    assert decode_batches(crc32c(share, 9).to_bytes(4, "big") + share, summary, 0) is None
+    assert decode_section(crc32c(share, 9).to_bytes(4, "big") + share, summary, 0) is None
 
 
 def test_a_run_takes_half_the_memory_and_file_of_its_batches_from_four_on() -> None:

@@ -47,8 +47,8 @@ def leader(count: int = 90, free: bool = False) -> tuple[DataLog, Checkpoint, Fr
     assert made is not None
     if free:
         segments = log.segments()
-        starts = {share.partition: share.first_offset for share in segments[1].partitions()}
-        starts |= {share.partition: share.last_offset + 1 for share in segments[2].partitions()}
+        starts = {share.local_id: share.first_offset for share in segments[1].partitions()}
+        starts |= {share.local_id: share.last_offset + 1 for share in segments[2].partitions()}
         assert len(starts) == 3 and log.free_deleted_segments(starts.__getitem__) == 2
     return log, made, make
 

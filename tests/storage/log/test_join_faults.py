@@ -438,7 +438,7 @@ def test_a_repaired_joined_segment_keeps_what_was_cleaned_away_away_and_its_size
     damage(log, disk, 61, "batch")
     log.drop_indexes(1 << 40)
     log._table._forget_indexes({log._table.sealed()[0].serial})
-    log._table.sealed()[0].batches = None
+    log._table.sealed()[0].indexes = None
     with pytest.raises(ValueError, match="cleaned less"):
         log.rewrite_segment(6, frames)
     assert log.as_cleaned(99, frames[:1])[0].payloads == [bytes(p) for p in frames[0].payloads]

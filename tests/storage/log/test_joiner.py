@@ -228,7 +228,7 @@ def test_a_partition_that_is_closed_has_no_rows_in_what_is_joined() -> None:
         log.clean(segment.sequence, lambda entry, _: entry.partition != 3, is_closed=lambda n: n == 3)
     log.forget_partition(3)
     assert log.join(is_closed=lambda number: number == 3) == 3
-    assert [share.partition for share in log.segments()[0].partitions()] == [1, 2]
+    assert [share.local_id for share in log.segments()[0].partitions()] == [1, 2]
     assert log.first_offset(3) is None and log.first_offset(1) == 0
 
 
@@ -272,13 +272,13 @@ def test_what_is_freed_or_cleaned_while_it_is_being_joined_is_left_alone() -> No
 
 def test_nothing_is_freed_while_the_switch_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
     log, model, _, _ = on_a_simulated_disk(5)
-    real = log._maintenance.save_joined
+    real = log._maintenance.save_join_count
 
     def save(number: int) -> None:
         assert log.free_deleted_segments(lambda number: 1 << 40) == 0
         real(number)
 
-    monkeypatch.setattr(log._maintenance, "save_joined", save)
+    monkeypatch.setattr(log._maintenance, "save_join_count", save)
     assert log.join() == 4
     agree(log, model)
     assert log.free_deleted_segments(lambda number: 1 << 40) == 1

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from lockstep.storage.log.format import group_seed, position
+from lockstep.storage.log.format import group_seed, position_of
 from lockstep.storage.log.marker import MARKER_BYTES, MARKER_MAGIC, decode_marker, encode_marker
 from tests.support.cases import each_case
 
 SEED = group_seed(3)
-OWN, FLUSHED = position(7, 4096), position(6, 90_000)
+OWN, FLUSHED = position_of(7, 4096), position_of(6, 90_000)
 MARKER = encode_marker(SEED, 5, OWN, FLUSHED, 1234)
 SAID = (5, OWN, FLUSHED, 1234)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lockstep.storage.log import read_plan
-from lockstep.storage.log.batch_index import NO_TIMESTAMP, BatchIndex, add_to_index
+from lockstep.storage.log.batch_index import CLEANED_TIMESTAMP, BatchIndex, add_to_index
 from lockstep.storage.log.read_plan import (
     MAX_GAP_BYTES,
     MAX_READ_BYTES,
@@ -37,7 +37,7 @@ def indexed(rows: list[tuple[int, int, int]], at: int = 4096) -> BatchIndex:
     base = 3
     for records, length, gap in rows:
         at += gap
-        index.add(base, records, at, length, 1 if length else NO_TIMESTAMP, 0)
+        index.add(base, records, at, length, 1 if length else CLEANED_TIMESTAMP, 0)
         base += records
         at += length
     return index
@@ -106,7 +106,7 @@ def test_a_plan_over_runs_is_that_over_their_batches(
         part = moved(found.get(1, BatchIndex()), index.next_offset)
         index.extend(part, 0, len(part.bases))
         if is_gone:
-            index.add(index.next_offset, 3, place + (1 << 21), 0, NO_TIMESTAMP, 1)
+            index.add(index.next_offset, 3, place + (1 << 21), 0, CLEANED_TIMESTAMP, 1)
     if not index.bases:
         return
     plain = index.by_batch()

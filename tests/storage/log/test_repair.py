@@ -6,6 +6,7 @@ import errno
 
 import pytest
 
+from lockstep.storage.log.format import segment_of
 from lockstep.storage.log.frame_rewrite import rewrite_frame
 from lockstep.storage.types import CorruptLog
 from tests.storage.log.frames import whole, whole_batches
@@ -46,8 +47,8 @@ def test_a_repair_brings_no_batch_back_that_was_cleaned_away() -> None:
 
 def test_a_segment_that_may_be_replayed_from_is_not_repaired_with_what_another_node_cleaned() -> None:
     log, model, _ = two_logs()
-    places = [placed.place >> 32 for placed in log._maintenance.checkpoints]
-    segment = next(s for s in log.segments() if places[0] < s.sequence < places[1])
+    sequences = [segment_of(placed.position) for placed in log._maintenance.checkpoints]
+    segment = next(s for s in log.segments() if sequences[0] < s.sequence < sequences[1])
     frames = model.ship_frames(segment.first_index, segment.last_index, 1 << 30)
     fewer = [*(rewrite_frame(frame, lambda entry, _: False) for frame in frames[:2]), *frames[2:]]
     with pytest.raises(ValueError, match="may be replayed from"):
@@ -58,7 +59,7 @@ def test_a_segment_that_may_be_replayed_from_is_not_repaired_with_what_another_n
 
 @each_case("part", ["batch", "head"])
 def test_a_damaged_frame_costs_no_other_frame_of_its_segment(part: str) -> None:
-    """Members whose copies of a segment are damaged in different places repair one another."""
+    """Members whose copies of a segment are damaged in different sequences repair one another."""
     log, model, disk = two_logs()
     segment = log.segments()[0]
     first, last = segment.first_index, segment.last_index

@@ -14,7 +14,7 @@ import pytest
 from lockstep.storage.log import inspect
 from lockstep.storage.log.batch_flags import ENTRY_REMOVED
 from lockstep.storage.log.data_log import DataLog
-from lockstep.storage.log.format import FRAME_BYTES, SEGMENT_HEADER_BYTES, chain_of
+from lockstep.storage.log.format import FRAME_BYTES, SEGMENT_HEADER_BYTES, chain_of, segment_of
 from lockstep.storage.log.frame_rewrite import Judge
 from lockstep.storage.log.marker import MARKER_BYTES
 from lockstep.storage.log.options import LogOptions
@@ -169,11 +169,11 @@ def test_what_the_device_refused_on_the_way_takes_no_segment_s_place() -> None:
 def test_what_must_not_be_rewritten_is_refused() -> None:
     log, model, disk = two_logs()
     segments = log.segments()
-    places = [placed.place >> 32 for placed in log._maintenance.checkpoints]
+    sequences = [segment_of(placed.position) for placed in log._maintenance.checkpoints]
     first = segments[0]
     frames = model.ship_frames(first.first_index, first.last_index, 1 << 30)
     before = sorted(disk.list_dir(DIRECTORY))
-    for sequence in (*places, segments[-1].sequence, log._active.sequence, 999):
+    for sequence in (*sequences, segments[-1].sequence, log._active.sequence, 999):
         with pytest.raises(ValueError, match="segment"):
             log.rewrite_segment(sequence, frames)
         with pytest.raises(ValueError, match="segment"):
@@ -190,7 +190,7 @@ def test_what_must_not_be_rewritten_is_refused() -> None:
     disk.fault = None
     assert sorted(disk.list_dir(DIRECTORY)) == before
     agree(log, model)
-    between = [s.sequence for s in segments if places[0] < s.sequence < places[1]]
+    between = [s.sequence for s in segments if sequences[0] < s.sequence < sequences[1]]
     for sequence in between:  # above the older checkpoint: repaired, never cleaned
         with pytest.raises(ValueError, match="checkpoint"):
             log.clean(sequence, whole_batches(lambda entry: False))
@@ -237,7 +237,7 @@ def test_the_first_segment_is_repaired_without_dead_frames_that_nobody_has() -> 
         log, disk = reopened(log, disk)
     files = {name: data for name, data in disk.now().files.items() if not name.endswith(".index")}
     assert DataLog.open(DIRECTORY, GROUP, SMALL, SimulatedFileSystem(Image(files))).oldest_index == 4
-    ends = {share.partition: share.last_offset + 1 for share in log.segments()[0].partitions()}
+    ends = {share.local_id: share.last_offset + 1 for share in log.segments()[0].partitions()}
     assert log.free_deleted_segments(ends.__getitem__) == 1
     assert reopened(log, disk)[0].segments()[0].sequence == sequence + 1
 
@@ -282,8 +282,8 @@ def test_frames_are_left_out_only_where_they_are_dead_and_first() -> None:
     assert disk.now().files == before
     agree(log, model)
     # The first in memory is not yet the first on the disk: a crash would bring the former one back.
-    turn, log._maintenance.turn = log._maintenance.turn, lambda: None  # type: ignore[method-assign]
-    ends = {share.partition: share.last_offset + 1 for share in log.segments()[0].partitions()}
+    run_once, log._maintenance.run_once = log._maintenance.run_once, lambda: None  # type: ignore[method-assign]
+    ends = {share.local_id: share.last_offset + 1 for share in log.segments()[0].partitions()}
     assert log.free_deleted_segments(ends.__getitem__) == 1
     cut, start = (
         model.ship_frames(second.first_index + 1, second.last_index, 1 << 30),
@@ -291,7 +291,7 @@ def test_frames_are_left_out_only_where_they_are_dead_and_first() -> None:
     )
     with pytest.raises(ValueError, match="not the log's first"):
         log.rewrite_segment(second.sequence, cut, start, everything)
-    turn()
+    run_once()
     log.rewrite_segment(second.sequence, cut, start, everything)
     assert reopened(log, disk)[0].oldest_index == second.first_index + 1
 
@@ -384,7 +384,7 @@ def test_segments_in_which_nothing_is_left_are_freed_and_reads_pass_over_them() 
     gone = [s.sequence for s in log.cleanable_segments()]
     gone = [gone[0], gone[1], gone[3]]
     offsets = {
-        (share.partition, at)
+        (share.local_id, at)
         for s in log.cleanable_segments()
         if s.sequence in gone
         for share in s.partitions()
@@ -409,7 +409,7 @@ def test_what_is_freed_behind_a_segment_that_stays_has_one_freed_file() -> None:
     first, *others = log.cleanable_segments()
     shares = [share for segment in others for share in segment.partitions()]
     dead = {
-        (share.partition, at) for share in shares for at in range(share.first_offset, share.last_offset + 1)
+        (share.local_id, at) for share in shares for at in range(share.first_offset, share.last_offset + 1)
     }
     shorten(log, model, lambda e, payload: (e.partition, e.base_offset) not in dead)
     assert log.free_deleted_segments(lambda partition: 0) == len(others) > 4
@@ -421,7 +421,7 @@ def test_what_is_freed_behind_a_segment_that_stays_has_one_freed_file() -> None:
         assert log.segments()[0].sequence == first.sequence
         assert not {s.sequence for s in others} & {s.sequence for s in log.segments()}
         log, disk = reopened(log, disk)
-    starts = {share.partition: share.last_offset + 1 for share in log.segments()[0].partitions()}
+    starts = {share.local_id: share.last_offset + 1 for share in log.segments()[0].partitions()}
     assert log.free_deleted_segments(starts.__getitem__) == 1
     assert not [n for n in disk.list_dir(DIRECTORY) if n.endswith(".freed")]
     reopened(log, disk)
@@ -430,8 +430,8 @@ def test_what_is_freed_behind_a_segment_that_stays_has_one_freed_file() -> None:
 def test_a_crash_before_the_freeing_is_on_the_disk_finds_that_a_rewritten_segment_follows() -> None:
     log, _, disk = two_logs()
     first, second = log.segments()[:2]
-    starts = {share.partition: share.last_offset + 1 for share in first.partitions()}
-    log._maintenance.turn = lambda: None  # type: ignore[method-assign]
+    starts = {share.local_id: share.last_offset + 1 for share in first.partitions()}
+    log._maintenance.run_once = lambda: None  # type: ignore[method-assign]
     assert log.free_deleted_segments(starts.__getitem__) == 1
     assert log.clean(second.sequence, by_turns(0)) > 0
     again = DataLog.open(DIRECTORY, GROUP, SMALL, SimulatedFileSystem(disk.now()))
@@ -473,7 +473,7 @@ def test_a_segment_freed_meanwhile_is_left_alone() -> None:
     real = log._segment_rewriter._swap
 
     def freed_first(*arguments: object) -> None:
-        starts = {share.partition: share.last_offset + 1 for share in first.partitions()}
+        starts = {share.local_id: share.last_offset + 1 for share in first.partitions()}
         assert log.free_deleted_segments(starts.__getitem__) == 1
         real(*arguments)  # type: ignore[arg-type]
 
@@ -488,7 +488,7 @@ def test_a_segment_rewritten_meanwhile_is_not_freed() -> None:
     log, model, disk = two_logs()
     first = log.segments()[0]
     frames = model.ship_frames(first.first_index, first.last_index, 1 << 30)
-    starts = {share.partition: share.last_offset + 1 for share in first.partitions()}
+    starts = {share.local_id: share.last_offset + 1 for share in first.partitions()}
     asked: list[int] = []
 
     def start(partition: int) -> int:
@@ -523,7 +523,7 @@ def test_a_pause_gives_up_a_spare_being_filled(tmp_path: Path) -> None:
 
 
 def enter(log: DataLog, entered: list[int]) -> None:
-    with log._maintenance.quiet():
+    with log._maintenance.pause():
         entered.append(log._pool.ready_count)
 
 

@@ -17,7 +17,7 @@ from lockstep.storage.log.format import (
     encode_frame_head,
     frame_buffers,
     group_seed,
-    position,
+    position_of,
 )
 from lockstep.storage.log.frame_rewrite import RewrittenBatch
 from lockstep.storage.log.frame_rewrite import rewrite_frame as judged
@@ -63,7 +63,7 @@ class SegmentFile:
         """One physical write at the end; where it begins."""
         start = self.end
         body = b"".join(b"".join(frame_buffers(frame, marked)) for frame in frames)
-        place = position(SEQUENCE, start if own is None else own)
+        place = position_of(SEQUENCE, start if own is None else own)
         self.put(start, encode_marker(SEED, generation, place, flushed, len(body)) + body)
         self.end = start + MARKER_BYTES + len(body)
         return start
@@ -111,7 +111,7 @@ def two_writes() -> SegmentFile:
     """Two frames in one write, one in the next, which promises the first."""
     file = SegmentFile()
     file.write([file.frame(b"one", b"two" * 30), file.frame()])
-    file.write([file.frame(b"three" * 100)], flushed=position(SEQUENCE, file.end))
+    file.write([file.frame(b"three" * 100)], flushed=position_of(SEQUENCE, file.end))
     return file
 
 
@@ -134,7 +134,9 @@ def test_every_frame_in_order_and_what_they_amount_to() -> None:
     scan = file.scan()
     taken(scan, file.frames, "no marker")
     assert scan.offset == file.end
-    assert scan.promise == position(SEQUENCE, file.end - MARKER_BYTES - len(b"".join(_parts(file.frames[2]))))
+    assert scan.promise == position_of(
+        SEQUENCE, file.end - MARKER_BYTES - len(b"".join(_parts(file.frames[2])))
+    )
     tail = scan.tail
     assert (tail.index, tail.term, tail.next_lsn, tail.chain) == (3, 1, 4, file.chain)
     assert tail.time_ms == file.frames[2].time_ms
@@ -228,7 +230,7 @@ def test_a_write_that_ends_within_a_header_is_cut_short() -> None:
     file = SegmentFile()
     file.write([file.frame(b"body")])
     size = file.end - START - MARKER_BYTES
-    file.put(START, encode_marker(SEED, 1, position(SEQUENCE, START), 0, size + 5))
+    file.put(START, encode_marker(SEED, 1, position_of(SEQUENCE, START), 0, size + 5))
     taken(file.scan(), file.frames, "a frame cut short")
 
 
@@ -263,7 +265,7 @@ def test_a_stale_write_of_a_former_generation_does_not_count() -> None:
     file = SegmentFile()
     file.write([file.frame(b"new")], generation=2)
     file.write([file.frame(b"stale, and it even continues the chain")], generation=1)
-    start = position(SEQUENCE, START)
+    start = position_of(SEQUENCE, START)
     taken(file.scan(generation=2, generation_start=start), file.frames[:1], "a marker of generation 1")
 
 
@@ -272,7 +274,7 @@ def test_below_a_cut_former_generations_count_and_never_go_back() -> None:
     file.write([file.frame(b"1")], generation=1)
     file.write([file.frame(b"3")], generation=3)
     file.write([file.frame(b"2")], generation=2)
-    later = position(SEQUENCE + 1, START)
+    later = position_of(SEQUENCE + 1, START)
     taken(file.scan(generation=4, generation_start=later), file.frames[:2], "a marker of generation 2")
     taken(file.scan(generation=2, generation_start=later), file.frames[:1], "a marker of generation 3")
 
@@ -285,7 +287,7 @@ def test_a_cut_within_a_write_ends_it_there() -> None:
     file.write([kept, file.frame(b"cut" * 100)], generation=1)
     file.end = START + MARKER_BYTES + len(b"".join(_parts(kept)))
     file.chain, file.make, file.frames = chain, make, [kept]
-    start = position(SEQUENCE, file.end)
+    start = position_of(SEQUENCE, file.end)
     file.write([file.frame(b"new")], generation=2, flushed=start)
     scan = file.scan(generation=2, generation_start=start)
     taken(scan, file.frames, "no marker")
@@ -301,7 +303,7 @@ def test_a_newer_generation_s_marker_ends_a_write_whose_end_it_overwrote() -> No
     file.end = START + MARKER_BYTES + len(b"".join(_parts(kept)))
     file.chain, file.make, file.frames = chain, make, [kept]
     file.write([file.frame(b"new")], generation=2)
-    start = position(SEQUENCE, file.end)
+    start = position_of(SEQUENCE, file.end)
     file.write([file.frame(b"newest")], generation=3)
     taken(file.scan(generation=3, generation_start=start), file.frames, "no marker")
 
@@ -311,7 +313,7 @@ def test_a_damaged_frame_before_a_marker_of_its_own_generation_is_damage() -> No
     file = SegmentFile()
     file.write([file.frame(b"one")])
     second = START + MARKER_BYTES + len(b"".join(_parts(file.frames[0])))
-    file.put(START, encode_marker(SEED, 1, position(SEQUENCE, START), 0, 4000))
+    file.put(START, encode_marker(SEED, 1, position_of(SEQUENCE, START), 0, 4000))
     file.end = second
     file.write([file.frame(b"two")])
     taken(file.scan(), file.frames[:1], "a frame header with impossible lengths")
@@ -476,7 +478,7 @@ def promise(file: SegmentFile, generation: int = 2, offset: int = START) -> tupl
 
 
 def marker(own: int, flushed: int, generation: int = 2, seed: int = SEED) -> bytes:
-    return encode_marker(seed, generation, position(SEQUENCE, own), flushed, 0)
+    return encode_marker(seed, generation, position_of(SEQUENCE, own), flushed, 0)
 
 
 @pytest.mark.usefixtures("window")
@@ -506,7 +508,7 @@ def test_stale_foreign_displaced_and_damaged_markers_promise_nothing() -> None:
     file.put(5000, marker(5000, 70, generation=1))
     file.put(6000, marker(6001, 70))
     file.put(7000, marker(7000, 70, seed=group_seed(4)))
-    file.put(8000, encode_marker(SEED, 2, position(SEQUENCE + 1, 8000), 70, 0))
+    file.put(8000, encode_marker(SEED, 2, position_of(SEQUENCE + 1, 8000), 70, 0))
     file.put(9000, MARKER_MAGIC + marker(9008, 5)[:-1] + b"\x01")
     assert promise(file) == (0, 0)
     file.put(9008, marker(9008, 5))

@@ -99,8 +99,8 @@ def test_segments_are_freed_in_one_pass_over_the_partitions(monkeypatch: pytest.
         return real(self, runs)
 
     monkeypatch.setattr(PartitionSpans, "remove", remove)
-    ends = {share.partition: share.last_offset + 1 for share in log.segments()[9].partitions()}
-    (start,) = [share.first_offset for share in log.segments()[5].shares({KEPT})]
+    ends = {share.local_id: share.last_offset + 1 for share in log.segments()[9].partitions()}
+    (start,) = [share.first_offset for share in log.segments()[5].partitions_among({KEPT})]
     assert log.free_deleted_segments({**ends, KEPT: start}.__getitem__) == 5
     assert len(calls) == len(PARTITIONS) and calls[0] == [(1, 5)]
     assert log.first_offset(KEPT) == log.first_offset(1) == start

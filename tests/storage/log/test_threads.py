@@ -166,7 +166,7 @@ def test_retention_looks_at_the_log_while_it_rolls(tmp_path: Path) -> None:
     def look() -> None:
         while not done.is_set():
             try:
-                shares, total = log.partition_shares(1, 0)
+                shares, total = log.partition_in_segments(1, 0)
                 assert total >= sum(share.total_bytes for share in shares)
             except BaseException as error:
                 problems.append(error)
