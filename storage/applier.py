@@ -39,44 +39,49 @@ class Applier:
         self.index = applied_index
         """The last applied entry."""
 
-    def on_append(self, frames: Sequence[Frame], followed: bool, is_all: bool) -> None:
-        """Takes frames that are in the log now. `followed`: the state has seen them as they were made;
-        `is_all`: it has seen nothing that is not in the log, else a checkpoint would be of two moments."""
+    def on_append(self, frames: Sequence[Frame], is_in_tail: bool, tail_matches_log: bool) -> None:
+        """Takes frames that are in the log now.
+
+        Args: is_in_tail: the tail machines have seen their batches already. tail_matches_log: the tail
+        machines have seen nothing that is not in the log; a checkpoint needs that, to be of one moment.
+        """
         for frame in frames:
-            if not followed:
+            if not is_in_tail:
                 self._state.replay_appended(frame)
             self._in_flight.append(frame)
             self.in_flight_bytes += frame_bytes(frame)
-        if is_all:
+        if tail_matches_log:
             self._checkpointer.on_append(frames[-1].time_ms)
 
-    def apply_at_once(self, frames: Sequence[Frame], is_all: bool, moved: dict[PartitionLog, None]) -> None:
+    def apply_at_once(
+        self, frames: Sequence[Frame], tail_matches_log: bool, advanced: dict[PartitionLog, None]
+    ) -> None:
         """Does `on_append` and `apply` for frames of this leader that are committed already, while none
         waits."""
-        if is_all:
+        if tail_matches_log:
             self._checkpointer.on_append(frames[-1].time_ms)
         for frame in frames:
-            self._apply(frame, moved)
+            self._apply(frame, advanced)
 
-    def apply(self, commit_index: int, moved: dict[PartitionLog, None]) -> bool:
-        """Applies the committed frames of the log; `moved` gets the partitions that grew. True: call
+    def apply(self, commit_index: int, advanced: dict[PartitionLog, None]) -> bool:
+        """Applies the committed frames of the log; `advanced` gets the partitions that grew. True: call
         again."""
         upto = min(commit_index, self._log.last_index)
         in_flight = self._in_flight
         if self.index < upto and (not in_flight or in_flight[0].index > self.index + 1):
-            return self._apply_from_disk(upto, moved)
+            return self._apply_from_disk(upto, advanced)
         while in_flight and in_flight[0].index <= upto:
             frame = in_flight.popleft()
             self.in_flight_bytes -= frame_bytes(frame)
-            self._apply(frame, moved)
+            self._apply(frame, advanced)
         return False
 
-    def _apply_from_disk(self, upto: int, moved: dict[PartitionLog, None]) -> bool:
+    def _apply_from_disk(self, upto: int, advanced: dict[PartitionLog, None]) -> bool:
         in_flight = self._in_flight
         for frame in self._read(self.index + 1):
             if frame.index > upto or (in_flight and frame.index >= in_flight[0].index):
                 break
-            self._apply(frame, moved)
+            self._apply(frame, advanced)
         return self.index < upto
 
     def _read(self, first_index: int) -> Sequence[Frame]:
@@ -86,8 +91,8 @@ class Applier:
             raise CorruptLog(f"entry {first_index} is in the log and cannot be read")
         return frames
 
-    def _apply(self, frame: Frame, moved: dict[PartitionLog, None]) -> None:
-        self._state.apply_committed(frame, moved)
+    def _apply(self, frame: Frame, advanced: dict[PartitionLog, None]) -> None:
+        self._state.apply_committed(frame, advanced)
         frame.runs = None  # it may be kept for followers
         self.index = frame.index
         if self._state.control.just_closed:

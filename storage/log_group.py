@@ -107,7 +107,7 @@ class LogGroup:
         )  # fmt: skip
         self._idle_marker = IdleMarker(self._replica, self._loop)
         self.read_index = ReadIndex(self._replica, self._loop)
-        self.sealer = SegmentSealer(self._replica, lambda: not self.is_filling)
+        self.sealer = SegmentSealer(self._replica, lambda: not self.has_unproposed_batches)
         self.read_repair = ReadRepair(self._replica, self.sealer)
         self.compaction_progress = self._replica.compaction_progress
         cleaner = LogCleaner(self._replica, self.control, self._loop, self._threads)
@@ -182,7 +182,7 @@ class LogGroup:
                 else:
                     self.on_not_accepting()  # a checkpoint holds nothing that is in no frame
                 with contextlib.suppress(StorageFull, WriteFailed):  # the next start replays a little more
-                    await self._replica.last_checkpoint()
+                    await self._replica.write_last_checkpoint()
         finally:
             self.abandon()
             await in_thread(self._end_threads)
@@ -354,15 +354,15 @@ class LogGroup:
         term, add = self.raft.term, self._open.add
         offsets = [add(each, batch, header, term + each.epoch_base) for each, batch, header in batches]
         if notes:
-            self._open.note(notes)
+            self._open.add_notes(notes)
         return offsets
 
     def _admit(self, size: int, record_count: int, batches: int, reserved: bool) -> None:
         """Makes room for batches in one frame, and schedules its write. Raises as `append`."""
         if not self._leadership.is_serving:
             raise NotLeader(f"group {self.group_id} is not led here")
-        pending = self._open.make_room(size, record_count, batches)
-        if not self.log.room_for(pending, reserved=reserved):
+        pending = self._open.close_if_full(size, record_count, batches)
+        if not self.log.has_space_for(pending, reserved=reserved):
             if self.log.write_error and not self.log.disk_full:
                 raise WriteFailed(f"log group {self.group_id}: {self.log.write_error}")
             raise StorageFull(f"log group {self.group_id} has no room for {size} bytes")
@@ -462,7 +462,7 @@ class LogGroup:
         return True
 
     @property
-    def is_filling(self) -> bool:
+    def has_unproposed_batches(self) -> bool:
         return self._open.pending_bytes > 0
 
     def _turn(self) -> None:
@@ -498,7 +498,7 @@ class LogGroup:
             )
             self._waiters.fail(error)
 
-    def on_progress(self, moved: dict[PartitionLog, None]) -> None:
+    def on_progress(self, advanced: dict[PartitionLog, None]) -> None:
         """See `ReplicaListener`."""
         serving = self._replica.is_serving and not self._closed_for_good
         if serving != self._leadership.is_serving:
@@ -508,7 +508,7 @@ class LogGroup:
         if applied != self._seen_index:
             self._seen_index = applied
             self._waiters.on_commit(applied, self.raft.terms.term_at)
-            for partition in moved:
+            for partition in advanced:
                 for listener in partition.on_advance:
                     listener()
             if self.after_commit is not None:

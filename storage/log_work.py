@@ -8,7 +8,7 @@ from lockstep.storage.log.format import chain_of
 from lockstep.storage.types import Frame
 
 
-class Work:
+class LogWork:
     """One item of log work; `after_checkpoint`: it waits for a checkpoint that is being written."""
 
     __slots__ = ("after_checkpoint", "run")
@@ -39,11 +39,11 @@ NOTHING_RECEIVED = ReceivedFrames([], 0)
 
 
 class OwnWrite:
-    """Frames of this leader; `followed`: the state has seen them as they were made."""
+    """Frames of this leader; `is_in_tail`: the tail machines have seen their batches."""
 
-    __slots__ = ("followed", "frames", "truncation_count")
+    __slots__ = ("frames", "is_in_tail", "truncation_count")
 
     def __init__(self, frames: Sequence[Frame], truncation_count: int) -> None:
         self.frames = frames
         self.truncation_count = truncation_count
-        self.followed = True
+        self.is_in_tail = True

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from crc32c import crc32c
 
-from lockstep.protocol.records.batch import BatchHeader, patch_whole
+from lockstep.protocol.records.batch import NO_TIMESTAMP, BatchHeader, patch_whole
 from lockstep.storage.log.format import (
     ENTRY_NOTES,
     ENTRY_RAW,
@@ -27,8 +27,6 @@ from lockstep.storage.types import (
     Frame,
     FrameKind,
 )
-
-NO_TIMESTAMP = -1
 
 
 class OpenFrame:
@@ -77,20 +75,20 @@ class OpenFrame:
         """The number of batches in the open frame."""
         return len(self._entries)
 
-    def has_room(self, batch_bytes: int, record_count: int, batches: int) -> bool:
+    def fits(self, batch_bytes: int, record_count: int, batches: int) -> bool:
         """True if so many batches fit together into the open frame as it is."""
         return (
             self._frame_bytes + ENTRY_BYTES * batches + batch_bytes <= self._max_frame_bytes
             and self._open_records + record_count <= MAX_FRAME_RECORDS
         )
 
-    def make_room(self, batch_bytes: int, record_count: int, batches: int = 1) -> int:
-        """Closes the frame where so many batches do not fit into it together. Raises BatchTooLarge.
+    def close_if_full(self, batch_bytes: int, record_count: int, batches: int = 1) -> int:
+        """Closes the open frame where so many batches do not fit into it together. Raises BatchTooLarge.
 
         Returns how many payload bytes there will be with them, in all frames.
         """
         pending_bytes = self.pending_bytes + batch_bytes
-        if self.has_room(batch_bytes, record_count, batches):
+        if self.fits(batch_bytes, record_count, batches):
             return pending_bytes
         if frame_size(batches, batch_bytes) > self._max_frame_bytes or record_count > MAX_FRAME_RECORDS:
             what = "a batch" if batches == 1 else f"{batches} batches"
@@ -99,7 +97,7 @@ class OpenFrame:
         return pending_bytes
 
     def add(self, partition: PartitionLog, batch: bytearray, header: BatchHeader, leader_epoch: int) -> int:
-        """Adds a batch for which room was made, as its partition's next; returns its base offset."""
+        """Adds a batch that fits into the frame, as its partition's next; returns its base offset."""
         flags = (header.attributes & 0x30) >> 3  # transactional, control: ENTRY_*
         return self.add_batch(
             partition, batch, header.record_count, header.crc, header.max_timestamp, leader_epoch, flags
@@ -138,8 +136,9 @@ class OpenFrame:
         partition.next_offset = base_offset + record_count
         return base_offset
 
-    def note(self, data: bytes) -> None:
-        """Adds notes for the tail machines to the frame; room was made for them as for a batch."""
+    def add_notes(self, data: bytes) -> None:
+        """Adds notes to the frame, which fit into it as a batch would: data that is no record, and that the
+        tail machines replay with the frame, such as the locks that its batches raise."""
         self._frame_bytes += len(data) if self._notes else ENTRY_BYTES + len(data)
         self.pending_bytes += len(data)
         self._notes.append(data)

@@ -40,11 +40,11 @@ class PlainAppends:
         """True if so many batches may be appended: the group is led here, they fit together into the open
         frame as it is, and exceed no limit."""
         open_frame = self._open
-        if not self._leadership.is_serving or not open_frame.has_room(size, record_count, batches):
+        if not self._leadership.is_serving or not open_frame.fits(size, record_count, batches):
             return False
         pending = open_frame.pending_bytes + size
         return (
-            self._log.room_for(pending)
+            self._log.has_space_for(pending)
             and pending + self._applier.in_flight_bytes <= self._max_uncommitted_bytes
         )
 

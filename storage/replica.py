@@ -3,10 +3,11 @@
 The replica does the core's work in order: hard state first, then log work (truncations, writes, a switch to a
 snapshot) one thing at a time and none while a flush is under way, then messages, then a flush. A lone member
 with nothing else to do does the same with its own frames in a straight line and queues nothing. Invariants:
-a message never leaves before the state that it depends on is on the disk (the core holds it back); frames are
-followed when they are appended and applied when they are committed, in log order; replicas whose logs differ
-at one index stop. Inputs are peer messages, time, finished flushes and the leader's own frames; a
-`ReplicaListener` receives progress. Source: seed 001, sections 3 and 4; docs/storage_rules.md.
+a message never leaves before the state that it depends on is on the disk (the core holds it back); the tail
+machines replay frames when they are appended, the commit machines when they are committed, in log order;
+replicas whose logs differ at one index stop. Inputs are peer messages, time, finished flushes and the
+leader's own frames; a `ReplicaListener` receives progress. Source: seed 001, sections 3 and 4;
+docs/storage_rules.md.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from lockstep.storage.deadline_timer import DeadlineTimer
 from lockstep.storage.flusher import Flusher
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.format import frame_bytes
-from lockstep.storage.log_work import NOTHING_RECEIVED, OwnWrite, ReceivedFrames, Work
+from lockstep.storage.log_work import NOTHING_RECEIVED, LogWork, OwnWrite, ReceivedFrames
 from lockstep.storage.message_validation import is_well_formed
 from lockstep.storage.partition import PartitionLog
 from lockstep.storage.raft.configuration import Configuration
@@ -42,28 +43,25 @@ from lockstep.storage.types import CorruptLog, Frame, FrameKind, HardState, Stor
 
 log_of_peers = logging.getLogger(__name__)
 
-ROOM_RETRY_MS = 500
+DISK_SPACE_RETRY_MS = 500
 
 Arguments = TypeVarTuple("Arguments")
 
 
 class Replica:
-    """See the module. `log` and `raft` are open and hold the same entries; `state` follows them."""
+    """One member of a log group.
+
+    Args: log, raft: open, with the same entries. state: has replayed the log, up to `applied_index` as
+        committed. send: sends a message to a member. monotonic: a clock in seconds. clock_ms: the time of
+        frames. threads: for work on files. kept_entries: a follower that is at most so many entries behind
+        gets entries, not a snapshot. straight_commit: see `GroupOptions`.
+    """
 
     def __init__(
-        self,
-        log: DataLog,
-        raft: Raft,
-        state: StateMachines,
-        applied_index: int,
-        listener: ReplicaListener,
-        send: Send,
-        monotonic: Callable[[], float],
-        clock_ms: Callable[[], int],
-        threads: Executor,
-        kept_entries: int,
-        straight_commit: bool = True,
-    ) -> None:
+        self, log: DataLog, raft: Raft, state: StateMachines, applied_index: int, listener: ReplicaListener,
+        send: Send, monotonic: Callable[[], float], clock_ms: Callable[[], int], threads: Executor,
+        kept_entries: int, straight_commit: bool = True,
+    ) -> None:  # fmt: skip
         self.log = log
         self.raft = raft
         self._straight_commit = straight_commit
@@ -79,7 +77,7 @@ class Replica:
         self.applier = Applier(log, state, self.checkpointer, applied_index)
         self._send = send
         self.append_sender = AppendSender(
-            log, raft, self._post, loop, threads, kept_entries, self._unavailable
+            log, raft, self._post, loop, threads, kept_entries, self._on_entries_unavailable
         )
         self.installer = SnapshotInstaller(
             log, raft, self._post, self.now_ms, loop, threads, self.trim, self._step, state.control
@@ -90,7 +88,7 @@ class Replica:
         forget = self.compaction_progress.forget
         self.repairing = SegmentRepair(log, raft, self._log_start, self._post, forget, self._loop, threads)
         self.flusher = Flusher(log, f"group-{log.group_id}-flush", self._loop, monotonic, self._on_flush_end)
-        self._work: deque[Work] = deque()
+        self._work: deque[LogWork] = deque()
         """Log work in the core's order."""
         self._received = NOTHING_RECEIVED
         self._unflushed = False
@@ -99,10 +97,10 @@ class Replica:
         self.time_ms = log.last_time_ms
         """The leader's time in the newest frame."""
         self._own_writes: list[OwnWrite] = []
-        """The leader's own frames among it."""
+        """The writes in `_work` of frames that this member proposed as the leader."""
         self._pumping = self._pump_again = False
         self._tick_timer = DeadlineTimer(loop, self.now_ms, self._tick)
-        self._room_timer = DeadlineTimer(loop, self.now_ms, self._retry)
+        self._disk_space_timer = DeadlineTimer(loop, self.now_ms, self._retry)
         self.failed: BaseException | None = None
         self.stopped = False
         """Failed, closed or abandoned."""
@@ -128,7 +126,8 @@ class Replica:
 
     @property
     def is_serving(self) -> bool:
-        """True where this member accepts entries and has applied its term's no-op and a failed transfer."""
+        """True where this member accepts entries and has applied its term's no-op, and the last entry from
+        before a leadership transfer that failed."""
         raft, applied_index = self.raft, self.applier.index
         leader_state = raft.leader_state
         return (
@@ -165,7 +164,7 @@ class Replica:
         else:
             self._step(_no_input)
 
-    async def last_checkpoint(self) -> None:
+    async def write_last_checkpoint(self) -> None:
         """Writes a checkpoint at the end of the log, if it is applied. Raises StorageFull, WriteFailed."""
         checkpointer = self.checkpointer
         if checkpointer.under_way is not None:
@@ -187,7 +186,7 @@ class Replica:
 
     def seal(self, last_index: int) -> None:
         """Begins another segment, once no flush is under way, if entries up to the index are in this one."""
-        self._work.append(Work(lambda: self._seal(last_index)))
+        self._work.append(LogWork(lambda: self._seal(last_index)))
         self._step(_no_input)
 
     def _seal(self, last_index: int) -> None:
@@ -217,7 +216,7 @@ class Replica:
     def _queue_proposed(self, frames: Sequence[Frame]) -> None:
         write = OwnWrite(frames, self.raft.truncation_count)
         self._own_writes.append(write)
-        self._work.append(Work(lambda: self._append_proposed(write)))
+        self._work.append(LogWork(lambda: self._append_proposed(write)))
 
     # --- the only voter's straight commit -----------------------------------------------------------------
 
@@ -245,11 +244,11 @@ class Replica:
             proposed(frames[-1].index, term)
             self._pumping, self._pump_again = True, False
             try:
-                is_written = self._append_alone(frames)
+                all_written = self._append_alone(frames)
             finally:
                 self._pumping = False
             if self._pump_again:  # something was requested meanwhile
-                if is_written and (self._work or not raft.idle):
+                if all_written and (self._work or not raft.idle):
                     self._pump()
                 else:
                     self._arm()
@@ -263,21 +262,21 @@ class Replica:
             log.append(frames)
         except (StorageFull, WriteFailed):
             self._queue_proposed(frames)
-            self._on_written(frames, frames, raft.truncation_count, followed=True)
-            self._wait_for_room()
+            self._on_written(frames, frames, raft.truncation_count, is_in_tail=True)
+            self._wait_for_disk_space()
             self._flush_and_apply()
             return False
         self.time_ms = frames[-1].time_ms
         self._truncation_count = raft.truncation_count
-        is_all = not listener.is_filling
+        tail_matches_log = not listener.has_unproposed_batches
         if self.flusher.start():
             raft.on_persisted(log.last_index, log.last_term, raft.truncation_count, self.now_ms())
             listener.on_flushed()
-            moved: dict[PartitionLog, None] = {}
-            self.applier.apply_at_once(frames, is_all, moved)
-            listener.on_progress(moved)
+            advanced: dict[PartitionLog, None] = {}
+            self.applier.apply_at_once(frames, tail_matches_log, advanced)
+            listener.on_progress(advanced)
         else:
-            self.applier.on_append(frames, True, is_all)  # the general loop goes on after the flush
+            self.applier.on_append(frames, True, tail_matches_log)  # the general loop goes on after the flush
         return True
 
     def request(self, step: Callable[[], None]) -> None:
@@ -321,7 +320,7 @@ class Replica:
             self._listener.on_not_accepting()
         if ready is not NOTHING:
             self._queue(ready)
-        worked = self._do_work()
+        worked = self._do_log_work()
         if ready is not NOTHING:
             self.append_sender.send(ready.messages)
         self.installer.drain(ready)
@@ -338,32 +337,32 @@ class Replica:
                 self._report_flushed()
         if self.installer.incoming is not None:
             self.installer.abort_if_passed(self.raft.commit_index)
-        moved: dict[PartitionLog, None] = {}
-        more = self.applier.apply(self.raft.commit_index, moved)
+        advanced: dict[PartitionLog, None] = {}
+        more = self.applier.apply(self.raft.commit_index, advanced)
         if more:
             self._loop.call_soon(self._step, _no_input)
-        self._listener.on_progress(moved)
+        self._listener.on_progress(advanced)
 
     def _queue(self, ready: Ready) -> None:
         """Queues the core's log work, in its order."""
         work, truncation_count = self._work, self.raft.truncation_count
         if ready.truncate_after is not None:
             last_index = ready.truncate_after
-            work.append(Work(lambda: self._truncate(last_index, truncation_count), after_checkpoint=True))
+            work.append(LogWork(lambda: self._truncate(last_index, truncation_count), after_checkpoint=True))
         if ready.accepted is not None:
             received = self._received.between(*ready.accepted)
-            work.append(Work(lambda: self._append_received(received, truncation_count)))
+            work.append(LogWork(lambda: self._append_received(received, truncation_count)))
         if ready.no_op_index is not None:
             no_op = self._own_frame(FrameKind.NO_OP, ready.no_op_index)
-            work.append(Work(lambda: self._append_own(no_op, truncation_count)))
+            work.append(LogWork(lambda: self._append_own(no_op, truncation_count)))
         if ready.configuration is not None:
             change = self._own_frame(FrameKind.CONFIGURATION, ready.configuration[0])
             put_configuration(change, ready.configuration[1])
-            work.append(Work(lambda: self._append_own(change, truncation_count)))
+            work.append(LogWork(lambda: self._append_own(change, truncation_count)))
         for chunk in ready.chunks:
-            self.installer.take(chunk, self._chunk_stored)
+            self.installer.take(chunk, self._on_chunk_stored)
 
-    def _do_work(self) -> bool:
+    def _do_log_work(self) -> bool:
         """Does log work until none is left, a flush is under way, or it has to wait for a checkpoint."""
         worked = False
         work = self._work
@@ -373,27 +372,27 @@ class Replica:
             try:
                 work[0].run()
             except (StorageFull, WriteFailed):
-                self._wait_for_room()
+                self._wait_for_disk_space()
                 break
             if work:  # a switch clears it
                 work.popleft()
             worked = True
         return worked
 
-    def _wait_for_room(self) -> None:
-        """Retries later what found no room, or could not be written: nothing is acknowledged, reads continue.
+    def _wait_for_disk_space(self) -> None:
+        """Retries failed writes later, on a full disk or not: nothing is acknowledged, reads continue.
 
         A leader that cannot even write its no-op resigns; `_tick` stands for no election meanwhile.
         """
-        if not self._room_timer.is_armed:
-            self._room_timer.arm(self.now_ms() + ROOM_RETRY_MS)
+        if not self._disk_space_timer.is_armed:
+            self._disk_space_timer.arm(self.now_ms() + DISK_SPACE_RETRY_MS)
         if self.raft.leader_state is not None and not self.raft.is_serving:
             self.raft.resign()
 
     @property
-    def waits_for_room(self) -> bool:
-        """True while log work that found no space waits for its retry."""
-        return self._room_timer.is_armed
+    def waits_for_disk_space(self) -> bool:
+        """True while log work that found no disk space waits for its retry."""
+        return self._disk_space_timer.is_armed
 
     def _retry(self) -> None:
         self.log.retry_space()
@@ -410,24 +409,24 @@ class Replica:
         frame.first_lsn = self.log.next_lsn
         # The open frame has its time already: a configuration before it may not have a later one.
         frame.time_ms = self.next_time_ms() if frame.kind is FrameKind.NO_OP else self.time_ms
-        self._append([frame], truncation_count, followed=True)
+        self._append([frame], truncation_count, is_in_tail=True)
 
     def _append_received(self, received: ReceivedFrames, truncation_count: int) -> None:
         frames = received.frames
-        is_retry = self.log.last_index >= frames[0].index  # there was room for some of them
+        is_retry = self.log.last_index >= frames[0].index  # some of them were written
         if not is_retry and received.chain != self.log.chain:
             raise CorruptLog(
                 f"group {self.log.group_id}: entry {frames[0].index} of the leader does not continue this "
                 f"log, although their last common entry has the same term"
             )
-        self._append(frames, truncation_count, followed=False)
+        self._append(frames, truncation_count, is_in_tail=False)
 
     def _append_proposed(self, write: OwnWrite) -> None:
-        self._append(write.frames, write.truncation_count, write.followed)
+        self._append(write.frames, write.truncation_count, write.is_in_tail)
         self._own_writes.remove(write)
 
-    def _append(self, frames: Sequence[Frame], truncation_count: int, followed: bool) -> None:
-        """Writes frames. Where there is room for some only, these are in the log and the others retried."""
+    def _append(self, frames: Sequence[Frame], truncation_count: int, is_in_tail: bool) -> None:
+        """Writes frames. Where only some fit on the disk, these are in the log and the others are retried."""
         log = self.log
         remaining = frames
         if frames[0].index <= log.last_index:
@@ -435,20 +434,22 @@ class Replica:
         try:
             log.append(remaining)
         finally:
-            self._on_written(frames, remaining, truncation_count, followed)
+            self._on_written(frames, remaining, truncation_count, is_in_tail)
 
     def _on_written(
-        self, frames: Sequence[Frame], remaining: Sequence[Frame], truncation_count: int, followed: bool
+        self, frames: Sequence[Frame], remaining: Sequence[Frame], truncation_count: int, is_in_tail: bool
     ) -> None:
-        """Follows those of the remaining frames that are in the log now."""
+        """Hands those of the remaining frames that are in the log now to the applier."""
         written, last_index = remaining, self.log.last_index
         if remaining and remaining[-1].index != last_index:
             written = [frame for frame in remaining if frame.index <= last_index]
         if written:
             self.time_ms = written[-1].time_ms
-            own_wait = any([each.followed for each in self._own_writes if each.frames is not frames])
-            is_all = len(written) == len(remaining) and not own_wait and not self._listener.is_filling
-            self.applier.on_append(written, followed, is_all)
+            is_ahead = (
+                self._listener.has_unproposed_batches
+            )  # the tail machines have seen more than the log has
+            is_ahead |= any([each.is_in_tail for each in self._own_writes if each.frames is not frames])
+            self.applier.on_append(written, is_in_tail, len(written) == len(remaining) and not is_ahead)
             self._unflushed = True
             self._truncation_count = truncation_count
 
@@ -456,7 +457,7 @@ class Replica:
         """Rebuilds the speculative state without batches that were not proposed, or not written yet."""
         self.applier.rebuild_tail()
         for write in self._own_writes:
-            write.followed = False
+            write.is_in_tail = False
 
     def _truncate(self, last_index: int, truncation_count: int) -> None:
         self.log.truncate(last_index)
@@ -466,9 +467,9 @@ class Replica:
         self._unflushed = True  # so that the core learns the new flushed index
         self._truncation_count = truncation_count
 
-    def _chunk_stored(self, whole: bool) -> None:
-        if whole:
-            self._work.append(Work(self._install_snapshot, after_checkpoint=True))
+    def _on_chunk_stored(self, is_complete: bool) -> None:
+        if is_complete:
+            self._work.append(LogWork(self._install_snapshot, after_checkpoint=True))
         self._step(_no_input)
 
     def _install_snapshot(self) -> None:
@@ -508,7 +509,7 @@ class Replica:
         """Lets the core forget entries that no follower will be sent."""
         self.raft.on_checkpoint(self.append_sender.last_unneeded_index(self.installer.outgoing_index))
 
-    def _unavailable(self, upto_index: int | None) -> None:
+    def _on_entries_unavailable(self, upto_index: int | None) -> None:
         """Handles entries for a follower that cannot be sent as such, see `AppendSender`."""
         self._step(self.trim if upto_index is None else lambda: self.raft.on_checkpoint(upto_index))
 
@@ -522,9 +523,9 @@ class Replica:
         now_ms = self.now_ms()
         if now_ms < self.raft.deadline_ms:
             self._arm()
-        elif self.waits_for_room and self.raft.leader_state is None:
+        elif self.waits_for_disk_space and self.raft.leader_state is None:
             # This member could not write a leader's entries: others may.
-            self._tick_timer.arm(now_ms + ROOM_RETRY_MS)
+            self._tick_timer.arm(now_ms + DISK_SPACE_RETRY_MS)
         else:
             self._step(self.raft.tick, now_ms)
 
@@ -539,7 +540,7 @@ class Replica:
     def stop(self) -> None:
         """Stops all work, messages and writes, whatever is still under way."""
         self.stopped = True
-        self._room_timer.cancel()
+        self._disk_space_timer.cancel()
         self._tick_timer.cancel()
         self.repairing.stop()
 

@@ -11,11 +11,12 @@ class ReplicaListener(Protocol):
     """The callbacks of a replica, always on the loop."""
 
     @property
-    def is_filling(self) -> bool:
-        """True while the state has seen batches that were not proposed yet."""
+    def has_unproposed_batches(self) -> bool:
+        """True while the tail machines have seen batches that were not proposed yet."""
 
-    def on_progress(self, moved: dict[PartitionLog, None]) -> None:
-        """Called when the commit or the leadership may have moved; `moved` are the partitions that grew."""
+    def on_progress(self, advanced: dict[PartitionLog, None]) -> None:
+        """Called when the commit or the leadership may have changed; `advanced` has the partitions whose
+        high watermark has."""
 
     def on_flushed(self) -> None:
         """Called when everything written is flushed, as far as the log's options go."""

@@ -53,7 +53,7 @@ def _appends(chain: int, batches: int, records: int, partitions: int, producers:
             producer = number % producers if producers else -1
             made = _batch(records, producer, sequences[producer])
             sequences[producer] += records
-            open_frame.make_room(len(made), records)
+            open_frame.close_if_full(len(made), records)
             open_frame.add(logs[number % partitions], made, read_header(made), 0)
         (frame,) = open_frame.take()
         frame.index, frame.term, frame.first_lsn = index, 1, lsn

@@ -97,7 +97,7 @@ class LogWriter:
     def max_frame_bytes(self) -> int:
         return self.options.max_frame_bytes
 
-    def room_for(
+    def has_space_for(
         self, payload_bytes: int, batch_count: int | None = None, *, reserved: bool = False
     ) -> bool:
         """Will all this payload (everything accepted and not yet appended) find room? Once True it stays

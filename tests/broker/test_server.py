@@ -316,7 +316,7 @@ async def test_a_full_disk(
     retried: list[int] = []
     with monkeypatch.context() as full:
         full.setattr(log, "disk_full", property(lambda self: True))
-        full.setattr(log, "room_for", lambda self, *_, **__: False)
+        full.setattr(log, "has_space_for", lambda self, *_, **__: False)
         full.setattr(log, "retry_space", lambda self: retried.append(1))
         assert (await client.produce("t", batch(b"b"))).error_code == ErrorCode.KAFKA_STORAGE_ERROR
         response = await client.call(
@@ -344,7 +344,7 @@ async def test_retention_shortened_on_a_full_disk_acts_and_leaves_what_is_kept_f
         await until(lambda: "the disk is full" in caplog.text)
         assert await alter(client, (TOPIC, "t"), ("retention.ms", SET, "1")) == (0, None)
         await until(lambda: partition.log_start_offset == 1)
-        full.setattr(log, "room_for", lambda self, *_, reserved=False, **__: reserved)
+        full.setattr(log, "has_space_for", lambda self, *_, reserved=False, **__: reserved)
         refused, _ = await alter(client, (TOPIC, "t"), ("retention.ms", SET, "5"))
     assert refused == ErrorCode.KAFKA_STORAGE_ERROR
     assert await value(client, (TOPIC, "t"), "retention.ms") == ("1", 1)

@@ -281,7 +281,7 @@ async def test_nothing_is_written_after_close(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     try:
         leader, _, partition = await led(cluster, disks)
-        await leader._replica.last_checkpoint()  # so that close has nothing to wait for
+        await leader._replica.write_last_checkpoint()  # so that close has nothing to wait for
         append(leader, partition, b"late")
         await leader.close()
         written = disks[leader.raft.member_id].writes
@@ -448,9 +448,9 @@ async def test_a_full_member_does_not_stop_the_group(tmp_path: Path) -> None:
             await asyncio.wait_for(leader.committed(), 5)
             for group in cluster.groups.values():
                 group.log.prepare_now()
-            if full._replica.waits_for_room:
+            if full._replica.waits_for_disk_space:
                 break
-        assert full._replica.waits_for_room
+        assert full._replica.waits_for_disk_space
         away = leader.raft.member_id
         third = next(g for g in cluster.groups.values() if g not in (leader, full))
         third.raft.election_due_ms += 1000  # the full one would stand first

@@ -72,7 +72,7 @@ async def test_what_is_refused_is_refused_whole(tmp_path: Path, monkeypatch: pyt
     def only_the_reserve(payload_bytes: int, batch_count: int = 1, *, reserved: bool = False) -> bool:
         return reserved
 
-    monkeypatch.setattr(group.log, "room_for", only_the_reserve)
+    monkeypatch.setattr(group.log, "has_space_for", only_the_reserve)
     with pytest.raises(StorageFull):
         group.append_together(plain(one, two))
     assert (one.next_offset, two.next_offset) == (1, 0)

@@ -324,7 +324,7 @@ async def test_limits_refuse_and_change_nothing(tmp_path: Path, monkeypatch: pyt
     def only_the_reserve(payload_bytes: int, batch_count: int = 1, *, reserved: bool = False) -> bool:
         return reserved
 
-    monkeypatch.setattr(group.log, "room_for", only_the_reserve)
+    monkeypatch.setattr(group.log, "has_space_for", only_the_reserve)
     with pytest.raises(StorageFull):
         append(group, partition, b"z")
     monkeypatch.setattr(DataLog, "write_error", property(lambda log: "7.segment: Input/output error"))

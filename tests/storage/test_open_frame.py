@@ -30,7 +30,7 @@ class Filling:
         header = BatchHeader(
             0, len(payload) - 12, 0, 2, 77, attributes, records - 1, 1, 5, -1, -1, -1, records
         )
-        self.waiting_bytes = self.open.make_room(len(payload), records)
+        self.waiting_bytes = self.open.close_if_full(len(payload), records)
         return self.open.add(self.partition, payload, header, 3)
 
 
@@ -86,11 +86,11 @@ def test_a_batch_is_given_its_place_and_described() -> None:
 def test_what_belongs_together_shares_a_frame() -> None:
     filling = Filling()
     filling.add()
-    assert filling.open.make_room(2 * BATCH_BYTES, 2, 2) == 3 * BATCH_BYTES
+    assert filling.open.close_if_full(2 * BATCH_BYTES, 2, 2) == 3 * BATCH_BYTES
     assert filling.open.batch_count == 0  # the frame before has been closed
     for batches, records in ((3, 2), (2, MAX_FRAME_RECORDS + 1)):
         with pytest.raises(BatchTooLarge, match=f"{batches} batches of {2 * BATCH_BYTES} bytes"):
-            filling.open.make_room(2 * BATCH_BYTES, records, batches)
+            filling.open.close_if_full(2 * BATCH_BYTES, records, batches)
 
 
 def test_a_frame_says_no_more_records_than_its_header_can() -> None:
@@ -104,9 +104,9 @@ def test_a_batch_that_no_frame_takes_changes_nothing() -> None:
     filling = Filling()
     filling.add()
     with pytest.raises(BatchTooLarge, match=f"a frame takes {ROOM_FOR_TWO}"):
-        filling.open.make_room(ROOM_FOR_TWO, 1)
+        filling.open.close_if_full(ROOM_FOR_TWO, 1)
     assert filling.open.batch_count == 1
-    filling.open.make_room(frame_size(0, 0), 1)
+    filling.open.close_if_full(frame_size(0, 0), 1)
     assert len(filling.open.take()) == 1
 
 
@@ -117,7 +117,7 @@ def test_bytes_are_counted_until_they_are_taken() -> None:
         assert filling.waiting_bytes == number * BATCH_BYTES
     assert len(filling.open.take()) == 2
     assert (filling.open.batch_count, filling.open.pending_bytes) == (0, 0)
-    assert filling.open.make_room(5, 1) == 5
+    assert filling.open.close_if_full(5, 1) == 5
     assert filling.open.take() == []
 
 
@@ -125,7 +125,7 @@ def test_full_frames_alone_are_there_to_take() -> None:
     filling = Filling()
     filling.add()
     filling.add()
-    filling.open.make_room(BATCH_BYTES, 1)
+    filling.open.close_if_full(BATCH_BYTES, 1)
     assert (filling.open.batch_count, filling.open.pending_bytes) == (0, 2 * BATCH_BYTES)
     assert offsets(filling.open.take()) == [[0, 1]]
 
@@ -149,7 +149,7 @@ def test_what_is_cleared_is_forgotten_but_the_time() -> None:
     for _ in range(3):
         filling.add()
     filling.open.clear()
-    assert (filling.open.pending_bytes, filling.open.make_room(5, 1), filling.open.take()) == (0, 5, [])
+    assert (filling.open.pending_bytes, filling.open.close_if_full(5, 1), filling.open.take()) == (0, 5, [])
     filling.now_ms = 1
     filling.add()
     assert filling.open.time_ms == 500
@@ -158,11 +158,11 @@ def test_what_is_cleared_is_forgotten_but_the_time() -> None:
 def test_notes_stand_behind_the_batches_they_tell_of() -> None:
     filling = Filling(ROOM_FOR_TWO + 200)
     filling.add()
-    filling.open.make_room(BATCH_BYTES + 5, 1, 2)
-    filling.open.note(b"notes")
-    filling.open.note(b"!")
+    filling.open.close_if_full(BATCH_BYTES + 5, 1, 2)
+    filling.open.add_notes(b"notes")
+    filling.open.add_notes(b"!")
     assert (filling.open.batch_count, filling.open.pending_bytes) == (1, BATCH_BYTES + 6)
-    filling.open.make_room(ROOM_FOR_TWO, 1)  # the frame closes
+    filling.open.close_if_full(ROOM_FOR_TWO, 1)  # the frame closes
     filling.add()
     noted, plain = filling.open.take()
     assert offsets([noted, plain]) == [[0, 0], [1]]

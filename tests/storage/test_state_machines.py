@@ -102,10 +102,10 @@ class Group:
         return self._frame([(number, 1, marker)], ENTRY_TRANSACTIONAL | ENTRY_CONTROL)
 
     def apply(self, frame: Frame) -> list[int]:
-        """The frame is committed; the numbers of the partitions that moved."""
-        moved: dict[PartitionLog, None] = {}
-        self.state.apply_committed(frame, moved)
-        return [partition.local_id for partition in moved]
+        """The frame is committed; the numbers of the partitions that advanced."""
+        advanced: dict[PartitionLog, None] = {}
+        self.state.apply_committed(frame, advanced)
+        return [partition.local_id for partition in advanced]
 
     def both(self, frame: Frame) -> list[int]:
         self.state.replay_appended(frame)

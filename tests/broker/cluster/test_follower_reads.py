@@ -376,7 +376,7 @@ async def test_the_high_watermark_of_a_follower_never_goes_back_over_a_crash(
     cluster = await racks(start_cluster)
     leading = await with_records(cluster, b"a")
     crashed = followers_of(cluster)[0]
-    await cluster.brokers[crashed].groups[GROUP]._replica.last_checkpoint()
+    await cluster.brokers[crashed].groups[GROUP]._replica.write_last_checkpoint()
     for value in (b"b", b"c"):
         await leading.produce("t", batch(value))
     await everywhere(cluster, 3)

@@ -261,7 +261,9 @@ async def test_a_full_disk_without_room_for_the_ends_of_offsets_keeps_no_topic_f
     topic = broker.assembly.cluster.topic("t")
     assert topic is not None
     with monkeypatch.context() as full:
-        full.setattr(type(broker.groups[0].log), "room_for", lambda self, *_, reserved=False, **__: reserved)
+        full.setattr(
+            type(broker.groups[0].log), "has_space_for", lambda self, *_, reserved=False, **__: reserved
+        )
         await topics.delete(topic)
         assert topic.topic_id not in {each.topic_id for each in broker.groups[1].partitions.values()}
         assert broker.assembly.consumer_groups.store("g").state.topics() == {"t": 1}

@@ -342,7 +342,7 @@ async def test_transactions_end_on_a_full_disk(both: Transactional, monkeypatch:
     def only_the_reserve(payload_bytes: int, batch_count: int = 1, *, reserved: bool = False) -> bool:
         return reserved
 
-    monkeypatch.setattr(both.group.log, "room_for", only_the_reserve)
+    monkeypatch.setattr(both.group.log, "has_space_for", only_the_reserve)
     both.refuse(ErrorCode.KAFKA_STORAGE_ERROR, both.one, 1)
     both.appender.end_transactions([both.one], COMMIT)
     beside = both.appender.validate_for_markers((both.two, bytes(batch()), LIMITS), 9)
@@ -350,7 +350,7 @@ async def test_transactions_end_on_a_full_disk(both: Transactional, monkeypatch:
         both.appender.end_several([(COMMIT, [both.two])], beside)
     both.appender.end_several([(COMMIT, [both.two])])
     assert (both.one.next_offset, both.two.next_offset) == (2, 2)
-    monkeypatch.setattr(both.group.log, "room_for", lambda *args, **named: False)
+    monkeypatch.setattr(both.group.log, "has_space_for", lambda *args, **named: False)
     before = both.producers.snapshot(NOW_MS)
     with pytest.raises(StorageFull):
         both.appender.end_transactions([both.two], COMMIT)
@@ -489,7 +489,7 @@ async def test_of_batches_appended_together_one_refusal_is_everybodys(
     both.refuse_together(ErrorCode.CORRUPT_MESSAGE, 1, good, good[:-1] + bytes([good[-1] ^ 1]))
     assert both.together(good, good) == [0, 0]
     both.refuse_together(ErrorCode.INVALID_RECORD, 1, idempotent(1), good)
-    monkeypatch.setattr(both.group.log, "room_for", lambda *args, **named: False)
+    monkeypatch.setattr(both.group.log, "has_space_for", lambda *args, **named: False)
     both.refuse_together(ErrorCode.KAFKA_STORAGE_ERROR, 0, idempotent(1), idempotent(1))
 
 

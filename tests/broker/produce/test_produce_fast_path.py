@@ -451,7 +451,7 @@ async def test_no_room_is_declined(pair: Pair, limit: str, monkeypatch: pytest.M
     assert await taken(pair, one, one) == [0, 1]
     for node in pair.nodes:
         if limit == "disk":
-            monkeypatch.setattr(node.group.log, "room_for", lambda *_, **__: False)
+            monkeypatch.setattr(node.group.log, "has_space_for", lambda *_, **__: False)
         elif limit == "backlog":
             node.group._options = replace(node.group._options, max_uncommitted_bytes=10)
             node.group.plain._max_uncommitted_bytes = 10

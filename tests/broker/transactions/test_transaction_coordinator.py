@@ -199,9 +199,9 @@ async def test_a_transaction_that_could_not_be_ended_does_not_begin(
 async def test_a_full_disk_lets_transactions_end(one: World, monkeypatch: pytest.MonkeyPatch) -> None:
     identity = await one.begin(("t", 0))
     group = one.coordinator.group
-    room_for = group.log.room_for
+    has_space_for = group.log.has_space_for
     monkeypatch.setattr(
-        group.log, "room_for", lambda size, *, reserved: reserved and room_for(size, reserved=True)
+        group.log, "has_space_for", lambda size, *, reserved: reserved and has_space_for(size, reserved=True)
     )
     more = one.transactions.add_partitions(NAME, *identity, [("t", 1)], 0)
     assert await error(more) is ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -210,7 +210,7 @@ async def test_a_full_disk_lets_transactions_end(one: World, monkeypatch: pytest
     ended = one.transactions.end(NAME, *identity, False, 2)
     assert await error(ended) is ErrorCode.COORDINATOR_NOT_AVAILABLE
     assert one.state() is TransactionState.COMPLETE_COMMIT
-    monkeypatch.setattr(group.log, "room_for", lambda size, *, reserved: False)
+    monkeypatch.setattr(group.log, "has_space_for", lambda size, *, reserved: False)
     assert await error(one.begin()) is ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 

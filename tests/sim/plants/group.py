@@ -73,8 +73,8 @@ def waiters_ignore_terms() -> Iterator[None]:
 def applied_at_append() -> Iterator[None]:
     real = Applier.apply
 
-    def apply(self: Applier, commit_index: int, moved: dict[PartitionLog, None]) -> bool:
-        return real(self, self._log.last_index, moved)
+    def apply(self: Applier, commit_index: int, advanced: dict[PartitionLog, None]) -> bool:
+        return real(self, self._log.last_index, advanced)
 
     with patch.object(Applier, "apply", apply):
         yield
@@ -85,8 +85,8 @@ def end_of_log_served() -> Iterator[None]:
     """High watermarks follow the appended log."""
     real = Applier.on_append
 
-    def on_append(self: Applier, frames: Sequence[Frame], followed: bool, is_all: bool) -> None:
-        real(self, frames, followed, is_all)
+    def on_append(self: Applier, frames: Sequence[Frame], is_in_tail: bool, tail_matches_log: bool) -> None:
+        real(self, frames, is_in_tail, tail_matches_log)
         for partition in self._state.control.partitions.values():
             partition.high_watermark = partition.next_offset
 
@@ -256,12 +256,12 @@ def committed_before_flush() -> Iterator[None]:
     """The lone member commits what it has written, and flushes it with the next frame."""
 
     def append_alone(self: Replica, frames: Sequence[Frame]) -> bool:
-        log, moved = self.log, dict[PartitionLog, None]()
+        log, advanced = self.log, dict[PartitionLog, None]()
         log.append(frames)
         self.time_ms = frames[-1].time_ms
         self.raft.on_persisted(log.last_index, log.last_term, self.raft.truncation_count, self.now_ms())
-        self.applier.apply_at_once(frames, not self._listener.is_filling, moved)
-        self._listener.on_progress(moved)
+        self.applier.apply_at_once(frames, not self._listener.has_unproposed_batches, advanced)
+        self._listener.on_progress(advanced)
         return True
 
     with patch.object(Replica, "_append_alone", append_alone):

@@ -17,7 +17,7 @@ OFTEN = {"segment_bytes": 32768, "nodes": 3, "think_ms": 20}
 @contextmanager
 def notes_left_out() -> Iterator[None]:
     """Only the leader knows what is raised: nothing of it goes into the log."""
-    with patch.object(OpenFrame, "note", lambda self, data: None):
+    with patch.object(OpenFrame, "add_notes", lambda self, data: None):
         yield
 
 

@@ -83,7 +83,7 @@ class MemoryLog:
     def max_frame_bytes(self) -> int:
         return self.options.max_frame_bytes
 
-    def room_for(
+    def has_space_for(
         self, payload_bytes: int, batch_count: int | None = None, *, reserved: bool = False
     ) -> bool:
         return reserved or not self.disk_full

@@ -21,7 +21,7 @@ from tests.support.cases import each_case
 def fill_up(log: DataLog, make: FrameMaker) -> list[bytes]:
     """Append until there is no room; the payloads."""
     payloads = []
-    while log.room_for(1000):
+    while log.has_space_for(1000):
         frame = make.data((1, 1, b"x" * 800))
         log.append([frame])
         log.flush()
@@ -36,7 +36,7 @@ def test_a_full_disk_refuses_appends_serves_reads_and_recovers() -> None:
     payloads = fill_up(log, make)
     assert log.disk_full and "No space" in log.disk_error and len(payloads) > 20
     assert whole(log.read_cold(1, 0, 1 << 30, 1 << 40).buffers) == b"".join(payloads)
-    assert log.room_for(200, 1, reserved=True)
+    assert log.has_space_for(200, 1, reserved=True)
     log.append([make.no_op()])
     log.flush()
     index = log.last_index
@@ -47,10 +47,10 @@ def test_a_full_disk_refuses_appends_serves_reads_and_recovers() -> None:
             make = ahead.copy()
     assert log.last_index == make.index >= index
     log.retry_space()
-    assert log.disk_full and not log.room_for(1000)
+    assert log.disk_full and not log.has_space_for(1000)
     disk.capacity_bytes = 1 << 20
     log.retry_space()
-    assert not log.disk_full and log.room_for(1000)
+    assert not log.disk_full and log.has_space_for(1000)
     more = [make.data((1, 1, b"z" * 800)) for _ in range(30)]
     log.append(more)
     log.flush()
@@ -153,7 +153,7 @@ def test_no_room_for_an_index_file_keeps_the_index_in_memory() -> None:
         log.append([frame])
         payloads.append(bytes(frame.payloads[0]))
     log.flush()
-    assert log.disk_full and log.room_for(1000)
+    assert log.disk_full and log.has_space_for(1000)
     assert whole(log.read_cold(1, 0, 1 << 30, 1 << 40).buffers) == b"".join(payloads)
     disk.fault = None
     log.retry_space()
@@ -233,7 +233,7 @@ def test_a_segment_that_cannot_be_written_beside_free_room_is_no_full_disk() -> 
     disk.fault = lambda what, name: (
         OSError(errno.EIO, "Input/output error") if (what, name) == ("allocate", "segment.tmp") else None
     )
-    while log.room_for(1000):
+    while log.has_space_for(1000):
         log.append([make.data((1, 1, b"x" * 800))])
     log.flush()
     error = log.write_error
@@ -245,16 +245,16 @@ def test_a_segment_that_cannot_be_written_beside_free_room_is_no_full_disk() -> 
             log.append([ahead.data((1, 1, b"y" * 800))])
             make = ahead.copy()
     log.retry_space()
-    assert log.write_error == error and not log.room_for(1000)
+    assert log.write_error == error and not log.has_space_for(1000)
     disk.fault = None
     log.retry_space()
-    assert not log.write_error and log.room_for(1000)
+    assert not log.write_error and log.has_space_for(1000)
     log.append([make.data((1, 1, b"z" * 800))])
     log.flush()
     disk.fault = lambda what, name: (
         OSError(errno.EDQUOT, "Disk quota exceeded") if what == "allocate" else None
     )
-    while log.room_for(1000):
+    while log.has_space_for(1000):
         log.append([make.data((1, 1, b"x" * 800))])
     assert log.disk_full and "quota" in log.disk_error and log.disk_failures and not log.write_error
 
@@ -334,16 +334,16 @@ def test_deleted_segments_give_their_room_back_though_no_index_file_finds_any() 
         OSError(errno.ENOSPC, "No space left on device") if name.endswith(".index") else None
     )
     log.prepare_now()
-    while log.room_for(1000):
+    while log.has_space_for(1000):
         log.append([make.data((1, 1, b"x" * 800))])
         log.flush()
         if log.sealed_since_checkpoint:
             log.write_checkpoint(Checkpoint(log.last_index, 1, log.next_lsn, log.chain, 0, {}))
     log.retry_space()
-    assert log.disk_full and not log.room_for(1000)
+    assert log.disk_full and not log.has_space_for(1000)
     assert log.free_deleted_segments(lambda number: 1 << 40) > 2
     log.retry_space()
-    assert log.room_for(1000)
+    assert log.has_space_for(1000)
     log.append([make.data((1, 1, b"y" * 800))])
     log.flush()
 
@@ -390,7 +390,7 @@ def test_room_is_promised_only_for_what_fits() -> None:
     log, make = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk), FrameMaker()
     pending = 0
     frames: list[Frame] = []
-    while log.room_for(pending + 500, len(frames) + 1):
+    while log.has_space_for(pending + 500, len(frames) + 1):
         frames.append(make.data((1, 1, b"x" * 479)))
         pending += 500
     log.append(frames)

@@ -556,7 +556,7 @@ async def test_a_full_disk_keeps_its_reserve_for_deletions(
     await client.create("t")
     group_log = type(broker.groups[0].log)
     with monkeypatch.context() as full:
-        full.setattr(group_log, "room_for", lambda self, *_, reserved=False, **__: reserved)
+        full.setattr(group_log, "has_space_for", lambda self, *_, reserved=False, **__: reserved)
         outcomes = await alter_all(
             client, (T, [("retention.ms", SET, "5")]), ((TOPIC, "no"), []), ((GROUP, ""), [])
         )

@@ -149,7 +149,7 @@ async def test_files_are_freed(start_broker: StartBroker) -> None:
         await client.produce("t", batch(b"x" * 150_000))
     sealed = len(broker.groups[1].log.segments())
     assert sealed >= 4
-    await broker.groups[1]._replica.last_checkpoint()  # files are freed below the one before it
+    await broker.groups[1]._replica.write_last_checkpoint()  # files are freed below the one before it
     assert await delete(client, ("t", {0: -1})) == [("t", 0, 40, 0)]
     assert len(broker.groups[1].log.segments()) < sealed
 

@@ -157,7 +157,7 @@ async def test_a_full_disk(
 ) -> None:
     await commit(client, 9, {("t", 0): 1}, ids)
     with monkeypatch.context() as full:
-        full.setattr(type(broker.groups[1].log), "room_for", lambda self, *_, **__: False)
+        full.setattr(type(broker.groups[1].log), "has_space_for", lambda self, *_, **__: False)
         assert await commit(client, 9, {("t", 0): 2}, ids) == {("t", 0): E.COORDINATOR_NOT_AVAILABLE}
         assert await committed(client) == {("t", 0): 1}
     assert await commit(client, 9, {("t", 0): 3}, ids) == {("t", 0): 0}

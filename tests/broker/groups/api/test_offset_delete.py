@@ -99,7 +99,7 @@ async def test_a_full_disk(
     broker: Broker, client: Client, ids: TopicIds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as full:
-        full.setattr(type(broker.groups[1].log), "room_for", lambda self, *_, **__: False)
+        full.setattr(type(broker.groups[1].log), "has_space_for", lambda self, *_, **__: False)
         assert await delete(client, {"t": [0]}) == (E.COORDINATOR_NOT_AVAILABLE, {})
     assert await committed(client) == {("t", 0): 5, ("t", 1): 6, ("u", 0): 7}
 
