@@ -100,7 +100,7 @@ async def topic_of(client: Client, name: str, timeout_s: float, *, create: bool 
             problem = str(error)
             if isinstance(error, BrokerError) and error.code not in LEADERSHIP_ERRORS:
                 raise
-            if not await tries.again():
+            if not await tries.wait_before_retry():
                 raise
             if loop.time() >= report_at:
                 report_at = float("inf")

@@ -212,8 +212,8 @@ class ClusterConnections:
             try:
                 return await attempt()
             except BrokerError as error:
-                if error.code not in waits_for or not await tries.again():
+                if error.code not in waits_for or not await tries.wait_before_retry():
                     raise
             except ConnectionFailed:
-                if self._first is None or self.is_closed or not await policy_of_gone.again():
+                if self._first is None or self.is_closed or not await policy_of_gone.wait_before_retry():
                     raise

@@ -110,7 +110,7 @@ class FollowedTopic:
                     if self._silent_since is None:
                         self._silent_since = loop.time()
                     self._why_silent = str(error)
-                    if not await tries.again():
+                    if not await tries.wait_before_retry():
                         raise
                 await self.refresh()
         finally:  # responded to, or cancelled

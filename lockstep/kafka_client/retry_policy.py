@@ -39,7 +39,7 @@ class RetryPolicy:
     def remaining_s(self) -> float:
         return self._schedule.remaining_s(asyncio.get_running_loop().time())
 
-    async def again(self) -> bool:
+    async def wait_before_retry(self) -> bool:
         """Waits before the next try; returns False once the deadline is over."""
         now = asyncio.get_running_loop().time()
         pause_s = self._schedule.pause_s(now)

@@ -48,7 +48,7 @@ class ClaimsTopic(RemoteLog):
             topics=[DeleteRecordsTopic(name=self._name, partitions=[below])], timeout_ms=DELETE_TIMEOUT_MS
         )
         try:
-            connection = await self._leader(PARTITION)
+            connection = await self._connect_to_leader(PARTITION)
             answer = await connection.call(request, DeleteRecordsResponse)
         except ClientError as error:
             log.info("old claims are not deleted now: %s", error)

@@ -102,7 +102,7 @@ class RemoteSource:
             bounds = await self.bounds()
             if first_position < bounds.first_position:
                 raise RangeLost(bounds.first_position)
-            if not await tries.again():
+            if not await tries.wait_before_retry():
                 raise SourceClosed(
                     f"the log ends before {bounds.next_position}, and was read up to {first_position - 1}"
                 )

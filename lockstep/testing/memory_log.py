@@ -4,11 +4,11 @@
     memory_log.fault_rate = 0.1
     client = TransactionClient("", "", Accounts(), log=memory_log.connect())
 
-The rules are those of docs/locks.md, kept exactly (`memory_partition`). Everything else can be changed while
-it runs: how often an append fails so that nobody knows what became of it, which appends are rejected or fail,
-how long things take, whose subscription stands still, gaps between offsets, what is deleted. The same seed
-and the same calls make the same choices. One event loop; nothing here is durable. `MemoryConnection` is
-what a client holds of it.
+The rules are those of docs/locks.md, kept exactly (`memory_partition`). A test can change everything else
+while the log runs: how often the outcome of an append stays unknown, which appends are rejected or fail, the
+delay of messages, which subscriptions are suspended, gaps between offsets, which records are deleted. The
+same seed and the same calls make the same choices. One event loop; nothing here is durable.
+`MemoryConnection` is a client's connection to it.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from lockstep.transactions.model import Committed, Record, Refusal, RequestId
 
 __all__ = ["Fault", "MemoryConnection", "MemoryLog"]
 
-_LANDS: Final = 0.5
-"""How likely an append that is under way arrives whenever something else happens to the log."""
+_ARRIVAL_PROBABILITY: Final = 0.5
+"""The probability that a pending append arrives, at each other request to the log."""
 _MAX_GAP: Final = 3
 
 
@@ -45,12 +45,12 @@ class Fault(Enum):
     """The fate of an append whose response never comes."""
 
     LOST = "it did not arrive, and never will"
-    UNANSWERED = "it arrived, the answer did not"
-    UNDER_WAY = "it may still arrive, until it is fenced"
+    NO_RESPONSE = "it arrived, the response did not"
+    PENDING = "it may still arrive, until it is fenced"
 
 
 class MemoryLog:
-    """One topic. `connect` makes the clients' ends of it."""
+    """One topic. `connect` makes a client's connection."""
 
     def __init__(self, partitions: int = 4, *, seed: int = 0, topic: str = "memory") -> None:
         self.fault_rate = 0.0
@@ -60,15 +60,15 @@ class MemoryLog:
         self.gap_rate = 0.0
         """Share of appends behind which some offsets are left out, so that offsets are not dense."""
         self.max_delay_s = 0.0
-        """Of each message there and back: drawn anew, evenly, from 0 to this."""
-        self.most_read = 100
-        """Transactions of one read."""
+        """The most that a request or a response takes; each delay is random, uniform from 0."""
+        self.max_read_transactions = 100
+        """LIMIT. Transactions of one read."""
         self._random = random.Random(seed)
         self._partitions = [MemoryPartition(topic, number) for number in range(partitions)]
         self._forced: deque[Fault | AppendFailed | AppendExpired | Refusal] = deque()
         self._requests: set[RequestId] = set()
-        self._under_way: dict[RequestId, AppendAttempt] = {}
-        """Nobody waits for their response any more."""
+        self._pending: dict[RequestId, AppendAttempt] = {}
+        """The appends that may still arrive; no client waits for their responses."""
         self._fenced: set[RequestId] = set()
         self._suspended: set[int] = set()
         self._appended = 0
@@ -76,10 +76,10 @@ class MemoryLog:
         """Set, and replaced, whenever a reader that waits should look again."""
 
     def connect(self) -> MemoryConnection:
-        """A client's end: a `lockstep.transactions.log.Log`."""
+        """A client's connection: a `lockstep.transactions.log.Log`."""
         return MemoryConnection(self)
 
-    # -- what is to happen ------------------------------------------------------------------------------
+    # -- faults that the test requests --------------------------------------------------------------------
 
     def fault_next(self, *faults: Fault) -> None:
         """The next appends meet these, one after the other."""
@@ -98,11 +98,11 @@ class MemoryLog:
         text = f"{REJECTION_PREFIX}reason={reason} record=0 as the test wants it"
         self._forced += [Refusal(reason, is_final, -1, None, False, None, text)] * appends
 
-    def suspend_feed(self, partition: int) -> None:
-        """Readers get nothing from it until `resume_feed`; a connection can be suspended alone, too."""
+    def suspend_subscription(self, partition: int) -> None:
+        """Readers get nothing from it until `resume_subscription`; one connection can be, too."""
         self._suspended.add(partition)
 
-    def resume_feed(self, partition: int) -> None:
+    def resume_subscription(self, partition: int) -> None:
         self._suspended.discard(partition)
         self.wake()
 
@@ -124,46 +124,46 @@ class MemoryLog:
         self.wake()
         return offset
 
-    def land(self) -> int:
-        """Let all appends that are under way arrive; how many of them were taken."""
-        return sum([self._land(request) for request in list(self._under_way)])
+    def deliver_pending(self) -> int:
+        """Lets all pending appends arrive; returns how many of them were appended."""
+        return sum([self._deliver(request) for request in list(self._pending)])
 
-    # -- what is there ----------------------------------------------------------------------------------
+    # -- the content of the log ---------------------------------------------------------------------------
 
     @property
     def partitions(self) -> int:
         return len(self._partitions)
 
     @property
-    def under_way(self) -> int:
+    def pending_appends(self) -> int:
         """Appends that may still arrive."""
-        return len(self._under_way)
+        return len(self._pending)
 
     def entries(self, partition: int) -> list[Committed]:
-        """All that stands in it."""
+        """All its committed transactions."""
         found = self._partitions[partition]
         return list(found.read(found.log_start_offset, len(found.entries) + 1).entries)
 
     def end(self, partition: int) -> int:
         return self._partitions[partition].next_offset
 
-    def mark(self, partition: int, lock: Name) -> int:
-        """By which offset the lock was last raised; -1 for never."""
+    def lock_version(self, partition: int, lock: Name) -> int:
+        """The offset of the last record that raised the lock; -1 without one."""
         name = lock.encode() if isinstance(lock, str) else lock
         return self._partitions[partition].marks.get(name, -1)
 
-    # -- for its connections ----------------------------------------------------------------------------
+    # -- for its connections ------------------------------------------------------------------------------
 
     def read(self, partition: int, position: int) -> Chunk:
         """Raises Trimmed."""
-        return self._partitions[partition].read(position, self.most_read)
+        return self._partitions[partition].read(position, self.max_read_transactions)
 
     def is_suspended(self, partition: int) -> bool:
         return partition in self._suspended
 
     @property
     def next_change(self) -> asyncio.Event:
-        """To be waited for once: the next change sets another one."""
+        """Set at the next change of the log; the change after it sets another event."""
         return self._changed
 
     def wake(self) -> None:
@@ -185,16 +185,16 @@ class MemoryLog:
 
     def next_fault(self) -> Fault | AppendFailed | AppendExpired | Refusal | None:
         """The fate of the append that arrives now; other pending ones may come before it."""
-        self._maybe_land()
+        self._deliver_some()
         if self._forced:
             return self._forced.popleft()
         if self._random.random() < self.fault_rate:
             return self._random.choice(list(Fault))
         return None
 
-    def leave_under_way(self, append: AppendAttempt) -> None:
+    def leave_pending(self, append: AppendAttempt) -> None:
         if append.request not in self._fenced:
-            self._under_way[append.request] = append
+            self._pending[append.request] = append
 
     def store(self, append: AppendAttempt) -> Mapping[int, int]:
         """All parts or none; partition -> offset of the last record. Raises AppendRefused, AppendFailed."""
@@ -223,44 +223,45 @@ class MemoryLog:
         return offsets
 
     def fence(self, append: AppendAttempt) -> Mapping[int, int]:
-        """Pending appends arrive now or never. Partition -> position."""
-        self._maybe_land()
-        self._under_way.pop(append.request, None)
+        """Rejects an append from now on, unless it has arrived, which may happen at this request. Returns the
+        next offset of each of its partitions."""
+        self._deliver_some()
+        self._pending.pop(append.request, None)
         self._fenced.add(append.request)
         return {number: self._partitions[number].next_offset for number in append.parts}
 
     def fence_fault(self) -> Fault | None:
         if self._random.random() < self.fence_fault_rate:
-            return self._random.choice((Fault.LOST, Fault.UNANSWERED))
+            return self._random.choice((Fault.LOST, Fault.NO_RESPONSE))
         return None
 
-    def _maybe_land(self) -> None:
-        for request in list(self._under_way):
-            if self._random.random() < _LANDS:
-                self._land(request)
+    def _deliver_some(self) -> None:
+        for request in list(self._pending):
+            if self._random.random() < _ARRIVAL_PROBABILITY:
+                self._deliver(request)
 
-    def _land(self, request: RequestId) -> bool:
+    def _deliver(self, request: RequestId) -> bool:
         """Append a delayed request; a rejection is reported to no client."""
         try:
-            self.store(self._under_way.pop(request))
+            self.store(self._pending.pop(request))
         except AppendRefused:
             return False
         return True
 
 
 class MemoryConnection:
-    """One client's end of a `MemoryLog`."""
+    """One client's connection to a `MemoryLog`."""
 
     def __init__(self, log: MemoryLog) -> None:
         self._log = log
         self._is_open = False
         self._suspended: set[int] = set()
 
-    def suspend_feed(self, partition: int) -> None:
-        """This client's alone."""
+    def suspend_subscription(self, partition: int) -> None:
+        """Suspends it for this client alone; see `MemoryLog`."""
         self._suspended.add(partition)
 
-    def resume_feed(self, partition: int) -> None:
+    def resume_subscription(self, partition: int) -> None:
         self._suspended.discard(partition)
         self._log.wake()
 
@@ -282,16 +283,16 @@ class MemoryConnection:
         try:
             await asyncio.sleep(min(arrival_s, timeout_s))
         except asyncio.CancelledError:
-            log.leave_under_way(append)
+            log.leave_pending(append)
             raise
-        fault = Fault.UNDER_WAY if arrival_s > timeout_s else log.next_fault()
+        fault = Fault.PENDING if arrival_s > timeout_s else log.next_fault()
         if isinstance(fault, AppendFailed | AppendExpired):
             raise fault
         if isinstance(fault, Refusal):
             raise AppendRefused(fault._replace(partition=min(append.parts)))
-        if fault is Fault.UNDER_WAY:
-            log.leave_under_way(append)
-        if fault in (Fault.UNDER_WAY, Fault.LOST):
+        if fault is Fault.PENDING:
+            log.leave_pending(append)
+        if fault in (Fault.PENDING, Fault.LOST):
             raise AppendUnknown(fault.value)
         refused: AppendRefused | None = None
         offsets: Mapping[int, int] = {}
@@ -299,7 +300,7 @@ class MemoryConnection:
             offsets = log.store(append)
         except AppendRefused as error:
             refused = error
-        await self._answer(fault, timeout_s - arrival_s)
+        await self._send_response(fault, timeout_s - arrival_s)
         if refused is not None:
             raise refused
         return offsets
@@ -313,14 +314,14 @@ class MemoryConnection:
         if fault is Fault.LOST:
             raise AppendUnknown(fault.value)
         positions = log.fence(append)
-        await self._answer(fault, timeout_s - arrival_s)
+        await self._send_response(fault, timeout_s - arrival_s)
         return positions
 
     async def read(self, partition: int, position: int, wait_s: float) -> Chunk:
         """Raises Trimmed."""
         log = self._require_open()
         deadline_s = asyncio.get_running_loop().time() + wait_s
-        await asyncio.sleep(0)  # whoever polls lets others work, too
+        await asyncio.sleep(0)  # a client that polls lets other tasks run, too
         while True:
             next_change = log.next_change
             if not (partition in self._suspended or log.is_suspended(partition)):
@@ -347,9 +348,9 @@ class MemoryConnection:
             raise ClientError("not open")
         return self._log
 
-    async def _answer(self, fault: Fault | None, remaining_s: float) -> None:
-        """The way back. Raises AppendUnknown."""
-        answer_s = self._log.delay_s()
-        await asyncio.sleep(min(answer_s, remaining_s))
-        if fault is Fault.UNANSWERED or answer_s > remaining_s:
-            raise AppendUnknown(Fault.UNANSWERED.value)
+    async def _send_response(self, fault: Fault | None, remaining_s: float) -> None:
+        """Delays a response. Raises AppendUnknown where the fault loses it, or it comes after the timeout."""
+        response_s = self._log.delay_s()
+        await asyncio.sleep(min(response_s, remaining_s))
+        if fault is Fault.NO_RESPONSE or response_s > remaining_s:
+            raise AppendUnknown(Fault.NO_RESPONSE.value)

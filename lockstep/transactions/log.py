@@ -16,6 +16,7 @@ class ReadLocks(NamedTuple):
     """Read locks of a partition that gets no record."""
 
     hwm: int
+    """As in `PartitionBatch`."""
     read_locks: tuple[bytes, ...]
 
 
@@ -56,7 +57,7 @@ class Chunk(NamedTuple):
     entries: Sequence[Committed]
     """`previous` is left to the subscription."""
     position: int
-    """Where the next read begins; beyond the last entry by what no application sees."""
+    """The offset at which the next read begins; further records that no application sees may be before it."""
 
 
 class AppendRefused(Exception):

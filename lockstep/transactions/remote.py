@@ -1,12 +1,12 @@
 """A topic on brokers, as a transaction client needs it: appends that are neither lost nor doubled, and reads.
 
-Owns the connections, the lanes, and sending again while leaders move.
+Owns the connections, the producer sessions, and the retries while leaders change.
 
-A session is an idempotent producer with one batch under way: whatever breaks, the same batch goes out again,
-under the same producer id, epoch and sequence, and the broker answers with its first offset if it has it.
-Marks only rise, so a rejection that was lost stays one. A session with a batch of unknown outcome is fenced:
-a marker with a higher epoch goes into the partitions, as at a transaction's abort, and what still lies on
-some wire is rejected from then on (decision 25).
+A session is an idempotent producer with at most one batch in flight: after an error the same batch is sent
+again, with the same producer id, epoch and sequence, and the broker responds with its first offset if it has
+it. Lock versions only rise, so a batch whose rejection was lost is rejected again. A session with a batch of
+unknown outcome is fenced: a marker with a higher epoch is written to the partitions, as at a transaction's
+abort, and the brokers reject copies of the batch that arrive later (decision 25).
 """
 
 from __future__ import annotations
@@ -62,9 +62,10 @@ FEATURES: Final = ("lockstep.locks", "lockstep.atomic")
 FETCH_MAX_BYTES: Final = 4 * 1024 * 1024
 REQUEST_TIMEOUT_S: Final = 10.0
 LAST_EPOCH: Final = 32_000
-"""A session that has come so far is not used again: its next fence might be the last there is."""
+"""A session with this producer epoch is not used again. A fence raises the epoch by one, and the largest
+epoch, 32,767, is left to markers (decision 37)."""
 _ENDS_TRANSACTION_BY_EPOCH: Final = 2
-"""The version of a marker that is known again by its epoch (KIP-890)."""
+"""The transaction version in which a marker has a higher epoch than the batches that it ends (KIP-890)."""
 
 SESSION_LOST_ERRORS: Final = frozenset(
     {
@@ -74,13 +75,14 @@ SESSION_LOST_ERRORS: Final = frozenset(
         ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
     }
 )
-"""The broker does not know the session as the session knows itself; its state has expired, most likely."""
+"""Errors of a broker without the session's last epoch and sequence, most likely because they have expired:
+whether an earlier copy of the batch is in the log stays unknown."""
 PERMANENT_REASONS: Final = frozenset({"LOCK", "EXPECTED_OFFSET"})
-"""Reasons why a batch that comes a second time is rejected a second time: marks and ends only rise."""
+"""Reasons for which a batch is rejected each time that it comes: lock versions and ends only rise."""
 
 
 class _ProducerSession:
-    """An idempotent producer with at most one batch under way."""
+    """An idempotent producer with at most one batch in flight."""
 
     __slots__ = ("producer_epoch", "producer_id", "sequences")
 
@@ -88,7 +90,7 @@ class _ProducerSession:
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.sequences: dict[int, int] = {}
-        """By partition: that of the next record."""
+        """The sequence of the next record, by partition."""
 
     def identity(self, partition: int) -> ProducerIdentity:
         return ProducerIdentity(self.producer_id, self.producer_epoch, self.sequences.get(partition, 0))
@@ -110,15 +112,16 @@ class RemoteLog:
         self._create = create
         kept = {"retention.ms": "-1", "retention.bytes": "-1"}
         self._configs = {**kept, **(configs or {}), "lockstep.locks": "true"}
-        """Of the topic, where it is created: a state that is rebuilt from the log needs all of it."""
+        """The configuration of a topic that is created: a rebuild of a state needs the whole log."""
         self._client_id = f"lockstep-transactions-{client_id[:8]}"
         self._client = self._new_client()
         self._followed: FollowedTopic
         self._readers: dict[int, FollowedTopic] = {}
-        """By partition: a connection answers in order, and a read may wait long."""
+        """One for each partition: a connection responds in order, and a read may wait long."""
         self._sessions: list[_ProducerSession] = []
-        """Those with nothing under way."""
+        """The sessions without a batch in flight."""
         self._unsettled: dict[RequestId, _ProducerSession] = {}
+        """The sessions whose batch has an unknown outcome, until it is fenced."""
 
     async def open(self) -> int:
         """The number of partitions. Raises ClientError: no broker, no such topic, no locks."""
@@ -129,7 +132,7 @@ class RemoteLog:
                     f"{connection} does not have the feature {feature}, and would ignore locks: it is no "
                     "Lockstep broker, or an older one"
                 )
-        self._followed = FollowedTopic(self._client, await self._found())
+        self._followed = FollowedTopic(self._client, await self._find_or_create_topic())
         configs = await self._client.configs(ResourceType.TOPIC, self._name)
         mode = {each.name: each.value for each in configs}.get("lockstep.locks")
         if mode != "true":
@@ -144,7 +147,7 @@ class RemoteLog:
         """Same as `Log.topic_id`."""
         return format_uuid(self._followed.topic.topic_id)
 
-    async def _found(self) -> TopicMetadata:
+    async def _find_or_create_topic(self) -> TopicMetadata:
         try:
             return await self._client.topic(self._name)
         except BrokerError as error:
@@ -158,7 +161,9 @@ class RemoteLog:
         except BrokerError as error:
             if error.code != ErrorCode.TOPIC_ALREADY_EXISTS:
                 raise
-        return await self._client.topic(self._name, create=True)  # somebody else was faster: waits for it
+        return await self._client.topic(
+            self._name, create=True
+        )  # another client has created it: waits for it
 
     async def close(self) -> None:
         self._client.close()
@@ -173,7 +178,7 @@ class RemoteLog:
         session = await self._take_session(deadline)
         is_free = False
         try:
-            found = await self._sent(session, append, deadline)
+            found = await self._send_until_decided(session, append, deadline)
             for partition, part in append.parts.items():
                 after = session.sequences.get(partition, 0) + len(part.records)
                 session.sequences[partition] = after % (1 << 31)
@@ -190,7 +195,7 @@ class RemoteLog:
                 self._sessions.append(session)
 
     async def _take_session(self, deadline: float) -> _ProducerSession:
-        """One with nothing under way. Raises AppendExpired."""
+        """A session without a batch in flight. Raises AppendExpired, AppendFailed."""
         if self._sessions:
             return self._sessions.pop()
         tries = RetryPolicy(deadline, self._client, SILENT_AFTER_S)
@@ -201,13 +206,14 @@ class RemoteLog:
                 if isinstance(error, BrokerError) and error.code not in RETRIABLE_ERRORS:
                     raise AppendFailed(str(error)) from None
                 problem = error
-            if not await tries.again():
+            if not await tries.wait_before_retry():
                 raise AppendExpired(f"never sent: {problem}")
 
-    async def _sent(
+    async def _send_until_decided(
         self, session: _ProducerSession, append: AppendAttempt, deadline: float
     ) -> dict[int, int]:
-        """The offsets of the last records, after as many tries as it takes."""
+        """Sends the batches until a response decides about them, or until the deadline. Returns the offsets
+        of the last records, by partition."""
         now_ms = time.time_ns() // 1_000_000
         topic = self._followed.topic
         batches = {
@@ -216,32 +222,32 @@ class RemoteLog:
             )
             for partition, part in append.parts.items()
         }
-        tries, is_open, is_sent = RetryPolicy(deadline, self._client, SILENT_AFTER_S), False, False
+        tries, may_be_appended, is_sent = RetryPolicy(deadline, self._client, SILENT_AFTER_S), False, False
         while True:
             problem: Exception
             try:
-                connection = await self._leader(min(batches))
+                connection = await self._connect_to_leader(min(batches))
                 is_sent = True
-                answers = await self._produce(connection, batches, tries.remaining_s)
-                code = next((each.error_code for each in answers.values() if each.error_code), 0)
+                responses = await self._produce(connection, batches, tries.remaining_s)
+                code = next((each.error_code for each in responses.values() if each.error_code), 0)
                 if not code:
                     return {
-                        partition: answer.base_offset + len(append.parts[partition].records) - 1
-                        for partition, answer in answers.items()
+                        partition: response.base_offset + len(append.parts[partition].records) - 1
+                        for partition, response in responses.items()
                     }
-                problem = _check_responses(topic.name, answers, code, is_open)
+                problem = _check_responses(topic.name, responses, code, may_be_appended)
             except ClientError as error:
                 problem = error
-            is_open |= is_sent  # whoever rejected it may have it in a log that a new leader continues with
+            may_be_appended |= is_sent  # even if rejected: a new leader's log may have it
             is_sent = False
-            if not await tries.again():
-                if is_open:
-                    raise AppendUnknown(f"no answer in time: {problem}")
+            if not await tries.wait_before_retry():
+                if may_be_appended:
+                    raise AppendUnknown(f"no response in time: {problem}")
                 raise AppendExpired(f"not taken in time: {problem}")
             try:
                 await self._followed.refresh()
             except TopicDeleted as error:
-                raise (AppendUnknown if is_open else AppendFailed)(str(error)) from None
+                raise (AppendUnknown if may_be_appended else AppendFailed)(str(error)) from None
 
     async def _produce(
         self, connection: BrokerConnection, batches: Mapping[int, bytes], remaining_s: float
@@ -264,11 +270,13 @@ class RemoteLog:
         if len(batches) > 1:
             request.unknown_tags = {ATOMIC_TAG: b""}
         try:
-            async with asyncio.timeout(remaining_s):  # whose time is over may not close what others wait on
-                answer = await connection.call(request, ProduceResponse, timeout_s=REQUEST_TIMEOUT_S)
+            async with asyncio.timeout(
+                remaining_s
+            ):  # a timeout here must not close a connection that other calls use
+                response = await connection.call(request, ProduceResponse, timeout_s=REQUEST_TIMEOUT_S)
         except TimeoutError:
             raise TimedOut(f"{connection} did not answer in time") from None
-        found = {each.index: each for one in answer.responses for each in one.partition_responses}
+        found = {each.index: each for one in response.responses for each in one.partition_responses}
         if found.keys() != batches.keys():
             raise ClientError(f"{connection} responded with other partitions than requested")
         return found
@@ -283,14 +291,14 @@ class RemoteLog:
         partitions = list(append.parts)
         while True:
             try:
-                await self._mark(session, partitions)
+                await self._write_fence(session, partitions)
                 ends = await self._client.offsets(self._followed.topic, partitions, LATEST)
                 break
             except ClientError as error:
                 if isinstance(error, BrokerError) and error.code not in RETRIABLE_ERRORS:
                     raise AppendUnknown(f"it cannot be fenced: {error}") from None
                 problem = error
-            if not await tries.again():
+            if not await tries.wait_before_retry():
                 raise AppendUnknown(f"it could not be fenced in time: {problem}")
             try:
                 await self._followed.refresh()
@@ -302,8 +310,8 @@ class RemoteLog:
             self._sessions.append(session)
         return ends
 
-    async def _mark(self, session: _ProducerSession, partitions: list[int]) -> None:
-        """Raises BrokerError, ConnectionFailed. Doing it twice is doing it once."""
+    async def _write_fence(self, session: _ProducerSession, partitions: list[int]) -> None:
+        """Writes the fence's marker. Idempotent. Raises BrokerError, ConnectionFailed."""
         marker = WritableTxnMarker(
             producer_id=session.producer_id,
             producer_epoch=session.producer_epoch + 1,
@@ -312,11 +320,11 @@ class RemoteLog:
             coordinator_epoch=0,
             transaction_version=_ENDS_TRANSACTION_BY_EPOCH,
         )
-        connection = await self._leader(min(partitions))
-        answer = await connection.call(
+        connection = await self._connect_to_leader(min(partitions))
+        response = await connection.call(
             WriteTxnMarkersRequest(markers=[marker]), WriteTxnMarkersResponse, timeout_s=REQUEST_TIMEOUT_S
         )
-        result = only(answer.markers, "a fence")
+        result = only(response.markers, "a fence")
         for each in only(result.topics, "a fence").partitions:
             if each.error_code:
                 raise BrokerError(
@@ -354,26 +362,26 @@ class RemoteLog:
     def _new_client(self) -> Client:
         return Client(self._bootstrap, client_id=self._client_id, timeout_s=REQUEST_TIMEOUT_S)
 
-    async def _leader(self, partition: int) -> BrokerConnection:
+    async def _connect_to_leader(self, partition: int) -> BrokerConnection:
         return await self._followed.leader(partition)
 
 
 def _check_responses(
-    topic: str, answers: Mapping[int, PartitionProduceResponse], code: int, is_open: bool
+    topic: str, responses: Mapping[int, PartitionProduceResponse], code: int, may_be_appended: bool
 ) -> BrokerError:
-    """The problem, where it passes. Raises AppendRefused, AppendFailed, AppendUnknown.
+    """Returns a retriable error. Raises AppendRefused, AppendFailed, AppendUnknown for the others.
 
-    `is_open`: an earlier copy of the batch may still come.
+    `may_be_appended`: an earlier copy of the batch is in a log, or may still arrive.
     """
-    failed = next(each for each in answers.values() if each.error_code == code)
+    failed = next(each for each in responses.values() if each.error_code == code)
     problem = BrokerError(code, f"{topic}, partition {failed.index}", failed.error_message)
     if code in RETRIABLE_ERRORS:
         return problem
     if code in (ErrorCode.POLICY_VIOLATION, ErrorCode.INVALID_RECORD):
         refusal = refusal_of(code, failed.error_message, failed.index)
-        if is_open and not (refusal.reason in PERMANENT_REASONS and not refusal.is_final):
+        if may_be_appended and not (refusal.reason in PERMANENT_REASONS and not refusal.is_final):
             raise AppendUnknown(f"refused, and an earlier copy may still come: {refusal.text}")
         raise AppendRefused(refusal)
-    if is_open or code in SESSION_LOST_ERRORS:
+    if may_be_appended or code in SESSION_LOST_ERRORS:
         raise AppendUnknown(str(problem))
     raise AppendFailed(str(problem))

@@ -23,7 +23,7 @@ async def test_tries_end_at_their_deadline() -> None:
     loop = asyncio.get_running_loop()
     tries = RetryPolicy(loop.time() + 0.1)
     count = 0
-    while await tries.again():
+    while await tries.wait_before_retry():
         count += 1
     assert 0 < count < 4 and 0.001 <= tries.remaining_s <= 0.1
 
@@ -33,7 +33,7 @@ async def test_who_is_asked_is_suspected_once_tries_have_failed_for_long() -> No
     began = asyncio.get_running_loop().time()
     tries = RetryPolicy(began + 10, client, 0.3)
     while not client.suspected:
-        assert await tries.again()
+        assert await tries.wait_before_retry()
     assert client.suspected == [0.3], "it is for the client to say whether that one is the one it was"
     assert asyncio.get_running_loop().time() - began >= 0.3, "a leader had time to be elected"
-    assert await tries.again() and client.suspected == [0.3, 0.3], "and whoever comes next"
+    assert await tries.wait_before_retry() and client.suspected == [0.3, 0.3], "and whoever comes next"

@@ -83,10 +83,10 @@ async def test_a_renewal_is_refused_before_the_other_claim_is_read(log: MemoryLo
     anna = await opened(log, "anna", "p1")
     bert = await opened(log, "bert", "p2")
     held = await anna.claim(LOG)
-    log.suspend_feed(0)
+    log.suspend_subscription(0)
     keeping = asyncio.create_task(anna.keep(held))
     bert_offset = log.end(0)
-    log.resume_feed(0)
+    log.resume_subscription(0)
     await wait(bert.claim(LOG, at_once=True))
     with pytest.raises(ClaimLost):
         await wait(keeping)
@@ -181,7 +181,7 @@ async def test_a_newer_claim_ends_the_problem_of_one_that_was_not_written(log: M
     anna, bert = await opened(log, "anna", "p1"), await opened(log, "bert", "p2")
     keeping = asyncio.create_task(anna.keep(await anna.claim(LOG)))
     await until(lambda: bert.holder(LOG) is not None)
-    log.suspend_feed(0)
+    log.suspend_subscription(0)
     count = len(written(log))
     await until(lambda: len(written(log)) > count)
     keeping.cancel()
@@ -190,7 +190,7 @@ async def test_a_newer_claim_ends_the_problem_of_one_that_was_not_written(log: M
     trying = asyncio.create_task(bert.claim(LOG, at_once=True))
     await until(lambda: bert.problem(LOG) != "")
     trying.cancel()
-    log.resume_feed(0)
+    log.resume_subscription(0)
     await until(lambda: bert.problem(LOG) == "")
     await anna.close()
     await bert.close()
@@ -200,9 +200,9 @@ async def test_a_fence_that_fails(log: MemoryLog) -> None:
     """The lock alone keeps out what may still come."""
     log.fence_fault_rate = 1.0
     anna = await opened(log, "anna", "p1")
-    log.fault_next(Fault.UNDER_WAY)
+    log.fault_next(Fault.PENDING)
     held = await wait(anna.claim(LOG))
-    log.land()
+    log.deliver_pending()
     assert isinstance(held, CurrentClaim)
     assert len(written(log)) == 1
     await anna.close()
@@ -235,12 +235,12 @@ async def test_old_claims_are_deleted(log: MemoryLog, monkeypatch: pytest.Monkey
     monkeypatch.setattr(module, "KEPT_RECORDS", 5)
     anna = await opened(log, "anna", "p1")
     late = await opened(log, "bert", "p2")
-    late._topic.suspend_feed(0)  # type: ignore[attr-defined]
+    late._topic.suspend_subscription(0)  # type: ignore[attr-defined]
     keeping = asyncio.create_task(anna.keep(await anna.claim(LOG)))
     await until(lambda: log.entries(0)[0].offset > 0)
     keeping.cancel()
     reader = await opened(log, "clara", "p3")
-    late._topic.resume_feed(0)  # type: ignore[attr-defined]
+    late._topic.resume_subscription(0)  # type: ignore[attr-defined]
     await until(lambda: late.holder(LOG) is not None)
     for each in (late, reader):
         found = each.holder(LOG)
@@ -304,7 +304,7 @@ async def test_terms_only_grow_whatever_happens(seed: int) -> None:
             await live(name, number)
 
     await wait(asyncio.gather(*map(lives, ("anna", "bert", "clara"))), 60)
-    log.land()
+    log.deliver_pending()
     found = written(log)
     check(found)
     assert max(each.player_term for each in found) > 3

@@ -73,12 +73,12 @@ async def test_who_is_followed_learns_it_and_plays_no_more(
     log, streams = MemoryLog(), MemoryStreams("a")
     anna = await Process(claims, "anna", log, SLOW).start(streams)
     await until(lambda: has_all(log, streams) and anna.standing.is_delivering)
-    anna.claims._topic.suspend_feed(0)  # type: ignore[attr-defined]  # it hears of it from a refusal alone
+    anna.claims._topic.suspend_subscription(0)  # type: ignore[attr-defined]  # it hears of it from a refusal alone
     bert = claims_of(claims, "bert", "bert", SLOW)
     await bert.open()
     held = await bert.claim(LOG_ID, at_once=True)
     assert held.claim.player_term == 2
-    anna.claims._topic.resume_feed(0)  # type: ignore[attr-defined]
+    anna.claims._topic.resume_subscription(0)  # type: ignore[attr-defined]
     await until(lambda: not anna.standing.is_delivering)
     assert caplog.messages == ["topic-0: bert has claimed it in term 2; standing by"]
     await anna.stop()

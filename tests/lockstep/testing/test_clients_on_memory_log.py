@@ -145,14 +145,14 @@ async def test_a_client_whose_feed_stands_still_waits_for_it() -> None:
     connection = memory_log.connect()
     late = TransactionClient("", "counters", other, log=connection)
     async with client_of(memory_log, one) as client, late:
-        connection.suspend_feed(0)
+        connection.suspend_subscription(0)
         for _ in range(5):
             await client.execute(Add(one, 0))
         add = Add(other, 0)
         waiting = await late.submit(add)
         await add.refused.wait()
         assert (other.counts[0], memory_log.end(0)) == (0, 5)
-        connection.resume_feed(0)
+        connection.resume_subscription(0)
         assert await waiting is not None
     assert counted(memory_log, 0) == [1, 2, 3, 4, 5, 6]
 
@@ -161,7 +161,7 @@ async def test_a_fence_that_fails_leaves_it_open() -> None:
     memory_log, counters = MemoryLog(PARTITIONS), Counters()
     memory_log.fence_fault_rate = 1.0
     async with client_of(memory_log, counters) as client:
-        memory_log.fault_next(Fault.UNDER_WAY)
+        memory_log.fault_next(Fault.PENDING)
         with pytest.raises(Expired) as expired:
             await client.execute(Add(counters, 0))
     assert not expired.value.is_known

@@ -97,7 +97,7 @@ async def test_set_fault_rate() -> None:
     stored = len(memory_log.entries(0))
     assert 50 < len(unknown) < 150
     assert 200 - len(unknown) < stored < 200  # some of the unknown ones are there, some are not
-    assert memory_log.under_way == 0
+    assert memory_log.pending_appends == 0
 
 
 async def test_force_next_fail() -> None:
@@ -113,12 +113,12 @@ async def test_force_next_fail() -> None:
     assert values(memory_log) == [b"%d" % number for number in range(100) if number % 3]
 
 
-async def test_suspend_feed() -> None:
+async def test_suspend_subscription() -> None:
     """One client's feed stands still while the other's goes on; resumed, it gets everything."""
     memory_log = MemoryLog(1)
     first, second = await connected(memory_log), await connected(memory_log)
     one, other = Writer(first), Writer(second, "bob")
-    second.suspend_feed(0)
+    second.suspend_subscription(0)
     for _ in range(10):
         await one.append(one.one())
     await one.catch_up(0)
@@ -126,7 +126,7 @@ async def test_suspend_feed() -> None:
     assert await second.read(0, 0, 0.0) == Chunk((), 0)
     waiting = asyncio.create_task(second.read(0, 0, TIMEOUT_S))
     await asyncio.sleep(0)
-    second.resume_feed(0)
+    second.resume_subscription(0)
     assert (await waiting).position == 10
     await other.append(other.one(b"extra"))
     await other.catch_up(0)
@@ -136,13 +136,13 @@ async def test_suspend_feed() -> None:
 async def test_all_feeds_of_a_partition_suspended() -> None:
     memory_log = MemoryLog(2)
     log = await connected(memory_log)
-    memory_log.suspend_feed(1)
+    memory_log.suspend_subscription(1)
     memory_log.put(0, b"here")
     memory_log.put(1, b"there")
     assert (await log.read(0, 0, 0.0)).position == 1
     assert (await log.read(1, 0, 0.0)).position == 0
     assert await log.end(1) == 1
-    memory_log.resume_feed(1)
+    memory_log.resume_subscription(1)
     assert (await log.read(1, 0, 0.0)).position == 1
 
 
@@ -174,7 +174,7 @@ async def test_expire_next() -> None:
     assert await writer.append(writer.one()) == {0: 0}
 
 
-@each_case(("fault", "is_there"), [(Fault.LOST, False), (Fault.UNANSWERED, True)])
+@each_case(("fault", "is_there"), [(Fault.LOST, False), (Fault.NO_RESPONSE, True)])
 async def test_what_became_of_an_append_without_an_answer(fault: Fault, is_there: bool) -> None:
     memory_log = MemoryLog(1)
     writer = Writer(await connected(memory_log))
@@ -182,7 +182,7 @@ async def test_what_became_of_an_append_without_an_answer(fault: Fault, is_there
     append = writer.one(b"lost?")
     with pytest.raises(AppendUnknown):
         await writer.append(append)
-    assert memory_log.land() == 0
+    assert memory_log.deliver_pending() == 0
     assert await writer.log.fence(append, TIMEOUT_S) == {0: int(is_there)}
     assert values(memory_log) == [b"lost?"] * is_there
 
@@ -190,23 +190,23 @@ async def test_what_became_of_an_append_without_an_answer(fault: Fault, is_there
 async def test_an_append_under_way_lands_until_it_is_fenced() -> None:
     memory_log = MemoryLog(1)
     writer = Writer(await connected(memory_log))
-    memory_log.fault_next(Fault.UNDER_WAY)
+    memory_log.fault_next(Fault.PENDING)
     with pytest.raises(AppendUnknown):
         await writer.append(writer.one(b"late"))
-    assert (values(memory_log), memory_log.under_way) == ([], 1)
-    assert memory_log.land() == 1
+    assert (values(memory_log), memory_log.pending_appends) == ([], 1)
+    assert memory_log.deliver_pending() == 1
     assert values(memory_log) == [b"late"]
 
     fences = set()
     for _ in range(20):  # it arrives just before the fence, or never
-        memory_log.fault_next(Fault.UNDER_WAY)
+        memory_log.fault_next(Fault.PENDING)
         append = writer.one(b"fenced")
         with pytest.raises(AppendUnknown):
             await writer.append(append)
         before = memory_log.end(0)
         position = (await writer.log.fence(append, TIMEOUT_S))[0]
         assert position == memory_log.end(0)
-        assert memory_log.land() == 0
+        assert memory_log.deliver_pending() == 0
         fences.add(position - before)
     assert fences == {0, 1}
 
@@ -214,11 +214,11 @@ async def test_an_append_under_way_lands_until_it_is_fenced() -> None:
 async def test_an_append_under_way_is_judged_when_it_arrives() -> None:
     memory_log = MemoryLog(1)
     writer = Writer(await connected(memory_log))
-    memory_log.fault_next(Fault.UNDER_WAY)
+    memory_log.fault_next(Fault.PENDING)
     with pytest.raises(AppendUnknown):
         await writer.append(writer.one(b"late", write=[LOCK]))
     memory_log.put(0, b"first", append_locks=[LOCK])
-    assert memory_log.land() == 0
+    assert memory_log.deliver_pending() == 0
     assert values(memory_log) == [b"first"]
 
 
@@ -240,14 +240,14 @@ async def test_a_fence_that_fails_is_asked_again() -> None:
     memory_log = MemoryLog(1, seed=5)
     memory_log.fence_fault_rate = 1.0
     writer = Writer(await connected(memory_log))
-    memory_log.fault_next(Fault.UNDER_WAY)
+    memory_log.fault_next(Fault.PENDING)
     append = writer.one()
     with pytest.raises(AppendUnknown):
         await writer.append(append)
     for _ in range(10):
         with pytest.raises(AppendUnknown):
             await writer.log.fence(append, TIMEOUT_S)
-    assert memory_log.under_way == 0
+    assert memory_log.pending_appends == 0
     memory_log.fence_fault_rate = 0.0
     assert await writer.log.fence(append, TIMEOUT_S) == {0: memory_log.end(0)}
 
@@ -277,7 +277,7 @@ async def test_an_append_whose_caller_is_gone_is_under_way() -> None:
     task.cancel()
     await asyncio.wait([task])
     assert task.cancelled()
-    assert (memory_log.under_way, memory_log.land(), memory_log.end(0)) == (1, 1, 1)
+    assert (memory_log.pending_appends, memory_log.deliver_pending(), memory_log.end(0)) == (1, 1, 1)
 
 
 async def test_gaps_are_read_over() -> None:
@@ -323,7 +323,7 @@ async def test_trimmed() -> None:
 
 async def test_reads_are_cut() -> None:
     memory_log = MemoryLog(1)
-    memory_log.most_read = 4
+    memory_log.max_read_transactions = 4
     writer = Writer(await connected(memory_log))
     for _ in range(10):
         memory_log.put(0, b"a", b"b")

@@ -32,7 +32,7 @@ async def refusal(writer: Writer, append: object) -> Refusal:
 
 async def test_a_mark_is_the_last_offset_of_its_batch(memory_log: MemoryLog, writer: Writer) -> None:
     await writer.append(writer.one(records=3, write=[A]))
-    assert memory_log.mark(0, A) == 2
+    assert memory_log.lock_version(0, A) == 2
     found = await refusal(writer, writer.one(write=[A], hwm=1))
     assert (found.reason, found.is_final, found.partition) == ("LOCK", False, 0)
     assert (found.conflict_offset, found.is_exact, found.lock) == (2, True, A)
@@ -41,7 +41,7 @@ async def test_a_mark_is_the_last_offset_of_its_batch(memory_log: MemoryLog, wri
         "conflict_offset=2 exact"
     )
     await writer.append(writer.one(write=[A], hwm=2))
-    assert memory_log.mark(0, A) == 3
+    assert memory_log.lock_version(0, A) == 3
 
 
 async def test_a_read_lock_is_checked_and_raises_nothing(memory_log: MemoryLog, writer: Writer) -> None:
@@ -50,20 +50,20 @@ async def test_a_read_lock_is_checked_and_raises_nothing(memory_log: MemoryLog, 
     assert "mode=R" in found.text
     await writer.append(writer.one(read=[A], hwm=0))
     await writer.append(writer.one(read=[A], hwm=0))
-    assert memory_log.mark(0, A) == 0
+    assert memory_log.lock_version(0, A) == 0
 
 
 async def test_an_append_lock_is_never_refused_and_raises(memory_log: MemoryLog, writer: Writer) -> None:
     for offset in range(3):
         await writer.append(writer.one(append=[A]))
-        assert memory_log.mark(0, A) == offset
+        assert memory_log.lock_version(0, A) == offset
     assert (await refusal(writer, writer.one(read=[A], hwm=1))).conflict_offset == 2
 
 
 async def test_locks_belong_to_their_partition(memory_log: MemoryLog, writer: Writer) -> None:
     await writer.append(writer.one(write=[A]))
     await writer.append(writer.one(partition=1, write=[A]))
-    assert memory_log.mark(2, A) == -1
+    assert memory_log.lock_version(2, A) == -1
 
 
 async def test_a_mark_that_cannot_have_been_read_is_ahead(memory_log: MemoryLog, writer: Writer) -> None:
@@ -89,13 +89,13 @@ async def test_a_read_lock_elsewhere_has_a_mark_of_its_own(memory_log: MemoryLog
     memory_log.put(1, b"", append_locks=[B])
     found = await refusal(writer, writer.one(write=[A], hwm=4, elsewhere={1: ReadLocks(-1, (B,))}))
     assert (found.partition, found.conflict_offset, found.lock) == (1, 0, B)
-    assert memory_log.mark(0, A) == 4
+    assert memory_log.lock_version(0, A) == 4
     found = await refusal(writer, writer.one(write=[A], hwm=4, elsewhere={1: ReadLocks(1, (B,))}))
     assert (found.reason, found.partition) == ("AHEAD", 1)
     found = await refusal(writer, writer.one(elsewhere={3: ReadLocks(-1, (B,))}))
     assert (found.reason, found.is_final) == ("UNKNOWN_PARTITION", True)
     await writer.append(writer.one(write=[A], hwm=4, elsewhere={1: ReadLocks(0, (B,))}))
-    assert memory_log.mark(1, B) == 0
+    assert memory_log.lock_version(1, B) == 0
 
 
 async def test_several_partitions_all_or_none(memory_log: MemoryLog, writer: Writer) -> None:
@@ -107,15 +107,15 @@ async def test_several_partitions_all_or_none(memory_log: MemoryLog, writer: Wri
 
     found = await refusal(writer, writer.of(both(-1)))
     assert (found.partition, found.lock) == (2, B)
-    assert (memory_log.end(0), memory_log.end(2), memory_log.mark(0, A)) == (0, 1, -1)
+    assert (memory_log.end(0), memory_log.end(2), memory_log.lock_version(0, A)) == (0, 1, -1)
     assert await writer.append(writer.of(both(0))) == {0: 0, 2: 1}
     assert memory_log.entries(0)[0].request == memory_log.entries(2)[1].request
-    assert (memory_log.mark(0, A), memory_log.mark(2, B)) == (0, 1)
+    assert (memory_log.lock_version(0, A), memory_log.lock_version(2, B)) == (0, 1)
 
 
 async def test_read_and_write_of_one_lock_in_one_request(memory_log: MemoryLog, writer: Writer) -> None:
     await writer.append(writer.one(read=[A], write=[A], append=[A], records=2))
-    assert memory_log.mark(0, A) == 1
+    assert memory_log.lock_version(0, A) == 1
 
 
 async def test_too_many_names(writer: Writer) -> None:
@@ -139,7 +139,7 @@ async def test_a_transaction_is_trimmed_as_a_whole_and_marks_stay(
     memory_log.trim(0, 1)
     assert (await connection.read(0, 2, 0.01)).entries[0].offset == 4, "a log start never goes back"
     memory_log.trim(0, 100)
-    assert not (await connection.read(0, 6, 0.01)).entries and memory_log.mark(0, A) == 5
+    assert not (await connection.read(0, 6, 0.01)).entries and memory_log.lock_version(0, A) == 5
     found = await refusal(writer, writer.one(write=[A], hwm=2))
     assert (found.reason, found.is_final) == ("TRIMMED", True)
 

@@ -51,6 +51,6 @@ class FaultyLog(RemoteLog):
         stuck, self.stuck = self.stuck, []
         codes = []
         for batches in stuck:
-            answers = await super()._produce(await self._leader(min(batches)), batches, 5.0)
+            answers = await super()._produce(await self._connect_to_leader(min(batches)), batches, 5.0)
             codes += [each.error_code for each in answers.values()]
         return codes

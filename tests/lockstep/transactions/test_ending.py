@@ -30,7 +30,7 @@ async def test_who_waits_for_a_feed_hears_that_it_was_closed() -> None:
     log = memory.connect()
     client = client_of(log, Counters())
     await client.open()
-    log.suspend_feed(0)
+    log.suspend_subscription(0)
     memory.put(0, b"1")
     waiting = asyncio.create_task(client.caught_up())
     await asyncio.sleep(0.01)
@@ -174,7 +174,7 @@ def test_no_thread_is_left_waiting_when_the_client_is_closed() -> None:
         memory = MemoryLog(1)
         memory.put(0, b"1")
         silent = Silent(memory)
-        silent.suspend_feed(0)
+        silent.suspend_subscription(0)
         return silent
 
     client = BlockingTransactionClient("", "", counters, max_outstanding=1, log=log)

@@ -86,7 +86,7 @@ async def test_a_lane_s_sequences_begin_again_behind_the_last_one(
     async def sent(*_: object) -> dict[int, int]:
         return {0: 1}
 
-    monkeypatch.setattr(log, "_sent", sent)
+    monkeypatch.setattr(log, "_send_until_decided", sent)
     session.sequences[0] = (1 << 31) - 1
     for after in (0, 1):
         await log.append(wants(b"two", hwm=0), 10)
@@ -121,15 +121,15 @@ async def test_an_expired_append_is_known_not_to_be_there_only_if_nothing_was_se
     running: RunningBroker,
 ) -> None:
     log = await opened(running)
-    lane_of = log._leader
+    lane_of = log._connect_to_leader
 
     async def nobody(partition: int) -> object:
         raise ClientError("nobody leads")
 
-    log._leader = nobody  # type: ignore[assignment,method-assign]
+    log._connect_to_leader = nobody  # type: ignore[assignment,method-assign]
     with pytest.raises(AppendExpired):
         await log.append(wants(), 0.2)
-    log._leader = lane_of  # type: ignore[method-assign]
+    log._connect_to_leader = lane_of  # type: ignore[method-assign]
     log.coming.extend([STUCK] * 50)
     with pytest.raises(AppendUnknown):
         await log.append(wants(), 0.2)
@@ -276,7 +276,7 @@ async def test_fates_are_what_they_say(running: RunningBroker) -> None:
 
 async def test_whose_time_is_over_leaves_the_others_their_connection(running: RunningBroker) -> None:
     log = await opened(running)
-    connection = await log._leader(0)
+    connection = await log._connect_to_leader(0)
     with pytest.raises(TimedOut):
         await log._produce(connection, {0: b""}, 0.0)
     assert connection.is_open and await log.append(wants(b"one"), 10) == {0: 0}
@@ -295,9 +295,9 @@ async def test_a_silent_host_holds_up_nobody_longer_than_one_attempt_takes(
         await silent.wait()
         raise TimedOut("nobody answers")
 
-    (await log._leader(0)).close()
+    (await log._connect_to_leader(0)).close()
     monkeypatch.setattr(BrokerConnection, "open", attempt)
-    asking = [asyncio.create_task(log._leader(0)) for _ in range(30)]
+    asking = [asyncio.create_task(log._connect_to_leader(0)) for _ in range(30)]
     await asyncio.sleep(0.01)
     asking[0].cancel()
     silent.set()
@@ -373,7 +373,7 @@ async def test_a_fence_that_fails_leaves_no_lane_behind(running: RunningBroker) 
     async def nobody(partition: int) -> BrokerConnection:
         raise ClientError("nobody leads")
 
-    log._leader = nobody  # type: ignore[method-assign]
+    log._connect_to_leader = nobody  # type: ignore[method-assign]
     with pytest.raises(AppendUnknown, match="in time"):
         await log.fence(lost, 0.2)
     assert not log._unsettled and not log._sessions

@@ -85,7 +85,7 @@ async def test_a_partition_that_stands_still_does_not_hold_up_what_is_known(
     memory, counters = MemoryLog(2), Counters()
     log = HeldBack(memory)
     async with client_of(log, counters) as client:
-        log.suspend_feed(1)
+        log.suspend_subscription(1)
         both = Both(counters)
         task = await client.submit(both)
         await until(lambda: len(both.told) == 2)
@@ -111,7 +111,7 @@ async def test_a_feed_that_began_behind_a_try_says_nothing_about_it() -> None:
     """The partition is assigned anew, and the state has been brought beyond the try by somebody else."""
     memory, ours, theirs = MemoryLog(1), Shared(), Counters()
     log = HeldBack(memory)
-    log.suspend_feed(0)
+    log.suspend_subscription(0)
     async with client_of(log, ours) as client, client_of(memory.connect(), theirs) as other:
         increment = Increment(ours)
         task = await client.submit(increment)
@@ -119,7 +119,7 @@ async def test_a_feed_that_began_behind_a_try_says_nothing_about_it() -> None:
         ours.copy(theirs)
         await client.assign([])
         await client.assign([0])
-        log.resume_feed(0)
+        log.resume_subscription(0)
         log.lost.set()
         with pytest.raises(Expired) as raised:
             await task
@@ -132,14 +132,14 @@ async def test_a_snapshot_beyond_a_try_says_nothing_about_it() -> None:
     """It was trimmed, and the state comes from elsewhere."""
     memory, ours, theirs = MemoryLog(1), Shared(), Counters()
     log = HeldBack(memory)
-    log.suspend_feed(0)
+    log.suspend_subscription(0)
     async with client_of(log, ours) as client, client_of(memory.connect(), theirs) as other:
         task = await client.submit(Increment(ours))
         await until(lambda: len(theirs.applied) == 1)
         memory.put(0, b"1")
         await until(lambda: len(theirs.applied) == 2)
         memory.trim(0, 2)
-        log.resume_feed(0)
+        log.resume_subscription(0)
         await until(lambda: bool(client.stalled_partitions()))
         ours.copy(theirs)
         client.resume(0)

@@ -71,7 +71,7 @@ async def test_what_a_teller_tells() -> None:
     async with branch(memory_log, ledger) as one:
         await one.deposits(1, 2, cents=10_000)
         stop = asyncio.Event()
-        memory_log.fault_next(Fault.UNDER_WAY)
+        memory_log.fault_next(Fault.PENDING)
         memory_log.fence_fault_rate = 1.0
         memory_log.refuse_next(2)
         memory_log.fail_next()

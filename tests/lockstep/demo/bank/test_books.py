@@ -45,7 +45,7 @@ class Behind(MemoryConnection):
             self.asked += 1
             if self.asked == 1:
                 return 0
-            self.resume_feed(2)
+            self.resume_subscription(2)
         return await super().end(partition)
 
 
@@ -55,7 +55,7 @@ async def test_an_audit_waits_for_the_second_entry_of_a_transfer() -> None:
         await one.deposits(1, 2)
         await one.does(BankTransfer(one.ledger, 1, 2, 5))
     connection = Behind(memory_log)
-    connection.suspend_feed(2)
+    connection.suspend_subscription(2)
     ledger = await audit_books("", "bank", connection)
     assert connection.asked == 2
     assert (ledger.cents, ledger.problems) == (200, [])
@@ -74,7 +74,7 @@ async def test_books_that_do_not_come(monkeypatch: pytest.MonkeyPatch) -> None:
     memory_log = MemoryLog(4)
     async with branch(memory_log) as one:
         await one.deposits(1, 2)
-    memory_log.suspend_feed(1)
+    memory_log.suspend_subscription(1)
     monkeypatch.setattr(books, "TIMEOUT_S", 0.1)
     with pytest.raises(BankError, match="nothing could be read"):
         await audit(memory_log)

@@ -60,9 +60,9 @@ async def test_what_a_transfer_raises() -> None:
     async with branch(memory_log) as one:
         await one.deposits(1, 2)
         await one.does(BankTransfer(one.ledger, 1, 2, 5))
-    assert memory_log.mark(1, "withdrawal/1") == 1
-    raised = [memory_log.mark(1, "account/1"), memory_log.mark(2, "account/2")]
-    assert raised == [-1, -1] and memory_log.mark(2, "withdrawal/2") == -1
+    assert memory_log.lock_version(1, "withdrawal/1") == 1
+    raised = [memory_log.lock_version(1, "account/1"), memory_log.lock_version(2, "account/2")]
+    assert raised == [-1, -1] and memory_log.lock_version(2, "withdrawal/2") == -1
 
 
 async def test_two_branches_do_not_spend_the_same_money() -> None:
@@ -98,13 +98,13 @@ async def test_an_account_that_was_deactivated_elsewhere_refuses(
     async with branch(memory_log) as one, open_books("", "bank", ledger, connection) as client:
         await one.deposits(1, 2)
         await client.caught_up()
-        connection.suspend_feed(closed)
+        connection.suspend_subscription(closed)
         await one.does(Deactivation(one.ledger, closed))
         operation = make(ledger)
         under_way = await client.submit(operation)
         refusal = await asyncio.wait_for(heard.get(), 10.0)
         assert (refusal.partition, refusal.lock) == (closed, b"account/%d" % closed)
-        connection.resume_feed(closed)
+        connection.resume_subscription(closed)
         assert await under_way is None
     assert operation.declined == f"account {closed} is not active"
     assert memory_log.end(1) + memory_log.end(2) == 3
