@@ -1,1 +1,1 @@
-"""Exactly-once, in-order delivery of a log to targets that store what they are sent. Source: seed 000."""
+"""Exactly-once, in-order delivery of a log to targets that store it. Source: LogPlayer paper."""

@@ -3,7 +3,7 @@
 The core knows entries by index and term; here their bytes are attached to its requests, from memory or else
 by a thread from the disk, and taken from received ones. Invariants: an Append leaves with all of its frames
 or not at all, which is like one that was lost; only frames that verify reach the core. Frames are sent as
-they lie on the disk. Does not know what is committed. Source: seed 001, section 4.
+they lie on the disk. Does not know what is committed. Source: LogStore paper, section 4.
 """
 
 from __future__ import annotations

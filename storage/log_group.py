@@ -7,7 +7,7 @@ also updates the tail machines (producer state, for one); commit machines change
 committed. Batches that are lost with the leadership are removed from the tail machines before the next
 append.
 
-It does not validate batches; peers, log and core are the replica's. Source: seed 001, the Raft paper.
+It does not validate batches; peers, log and core are the replica's. Source: LogStore paper, the Raft paper.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ with nothing else to do does the same with its own frames in a straight line and
 a message never leaves before the state that it depends on is on the disk (the core holds it back); the tail
 machines replay frames when they are appended, the commit machines when they are committed, in log order;
 replicas whose logs differ at one index stop. Inputs are peer messages, time, finished flushes and the
-leader's own frames; a `ReplicaListener` receives progress. Source: seed 001, sections 3 and 4;
+leader's own frames; a `ReplicaListener` receives progress. Source: LogStore paper, sections 3 and 4;
 docs/storage_rules.md.
 """
 

@@ -2,7 +2,7 @@
 
 Invariants: a `Frame` is one Raft entry and one group commit. Its LSNs are `first_lsn` to
 `first_lsn + record_count - 1`; `NO_OP` and `CONFIGURATION` frames use an index and no LSN.
-Source: LogStore (seed 001, docs/sources.md), one frame in place of its two stores (decision 1).
+Source: LogStore paper (docs/sources.md), one frame in place of its two stores (decision 1).
 """
 
 from __future__ import annotations

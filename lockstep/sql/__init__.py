@@ -8,7 +8,7 @@
 
 `application` has the class, `guard` the connection that a callback gets, `retries` the errors that pass. This
 package alone needs SQLAlchemy 2, which the extra `sql` brings. Source: Waltz's AbstractClientCallbacksForJDBC
-(seed 004); docs/sql.md is for its users.
+(*Waltz Internals*); docs/sql.md is for its users.
 """
 
 try:

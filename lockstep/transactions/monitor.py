@@ -2,7 +2,7 @@
 
 An append is in the log once it is acknowledged or the subscription has read its request id, whichever comes
 first; when neither can happen any more, it is not in the log.
-Source: seed 004 (TransactionMonitor).
+Source: Waltz documentation (TransactionMonitor).
 """
 
 from __future__ import annotations

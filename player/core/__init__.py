@@ -1,6 +1,6 @@
 """The player's decisions: no clock, no randomness, no input or output.
 
-Source: seed 000 (docs/sources.md); docs/player.md.
+Source: LogPlayer paper (docs/sources.md); docs/player.md.
 
 | module | owns |
 |---|---|

@@ -3,7 +3,7 @@
 Each attempt has a term of its own, higher than all before it, also where a target was removed and came back.
 The main stream starts at the position of the target that is furthest behind. A target that is unreachable at
 the first attempt, or does not respond in time, starts suspended and recovers once it is connected.
-Source: seed 000, section 2.5.1.
+Source: LogPlayer paper, section 2.5.1.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def check(player: PlayerState, target: Target) -> None:
     health, now_ms = target.health, player.now_ms
     if target.link is LinkState.OPEN:
         has_unacknowledged = bool(target.queue.popped)
-        verdict = health.check(has_unacknowledged, now_ms, player.settings)
+        verdict = health.count_heartbeat(has_unacknowledged, now_ms, player.settings)
         if verdict is HealthVerdict.BEAT:
             if target.queue.has_sent_all:
                 health.timed_out_streams = 0
@@ -30,7 +30,7 @@ def check(player: PlayerState, target: Target) -> None:
         elif verdict is not HealthVerdict.WAIT:
             health.timed_out_streams += has_unacknowledged
             abort(player, target, _timeout_reason(verdict, health, player.settings))
-    elif now_ms >= health.due_ms:
+    elif now_ms >= health.next_event_ms:
         if target.link is LinkState.DISCONNECTED:
             _send_hello(player, target)
         else:
@@ -68,7 +68,7 @@ def on_greeted(
     else:
         target.link = LinkState.ANSWERED
         target.last_ack = position
-        target.health.due_ms = NEVER_MS
+        target.health.next_event_ms = NEVER_MS
         begin(player)
 
 

@@ -1,7 +1,8 @@
 """From entries to targets: the main stream, dummies, and the next batch of a target.
 
+A dummy is a part without payload, which only moves its target's position (LogPlayer's dummy messages).
 Invariants: a dummy is queued behind all entries of its target, and only where no entry has its position; a
-target whose queue is full delays no other target. Source: seed 000, algorithms 3 and 5.
+target whose queue is full delays no other target. Source: LogPlayer paper, algorithms 3 and 5.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from lockstep.player.core.target import Target
 from lockstep.player.core.transitions import QueueState
 
 
-def feed(player: PlayerState, entries: Sequence[Entry], through_position: int) -> None:
+def queue_chunk(player: PlayerState, entries: Sequence[Entry], through_position: int) -> None:
     """Queue a chunk of the main stream: everything after the current position up to `through_position`."""
     before = player.current_position
     if through_position <= before:
@@ -38,7 +39,7 @@ def feed(player: PlayerState, entries: Sequence[Entry], through_position: int) -
         push_dummies(player)
     for target in player.targets.values():
         send_next(player, target)
-        _check_bound(player, target)
+        _handle_overflow(player, target)
 
 
 def push_dummies(player: PlayerState) -> None:
@@ -53,15 +54,14 @@ def push_dummies(player: PlayerState) -> None:
 def push_quiet_dummy(player: PlayerState, target: Target) -> None:
     """Queue a dummy for a target that has had no entry for `quiet_ms` while the main stream is ahead of it.
 
-    Without it retention of other targets' entries would look like entries that this target has lost.
+    Without the dummy the target's position would stay behind while retention deletes other targets' entries:
+    the player could not distinguish them from entries that this target has missed.
     """
     queue, settings, position = target.queue, player.settings, player.current_position
     if not settings.dummy_every or not settings.quiet_ms or queue.state is not QueueState.NORMAL:
         return
-    if (
-        queue.popped or queue.has_waiting
-    ):  # queued entries are sent first: a dummy more could overflow the queue
-        return
+    if queue.popped or queue.has_waiting:
+        return  # queued entries are sent first: another dummy could overflow the queue
     if queue.sent_position >= position or target.quiet_position != queue.sent_position:
         target.quiet_position, target.quiet_since_ms = queue.sent_position, player.now_ms
     elif player.now_ms - target.quiet_since_ms >= settings.quiet_ms:
@@ -70,7 +70,7 @@ def push_quiet_dummy(player: PlayerState, target: Target) -> None:
 
 
 def send_next(player: PlayerState, target: Target) -> None:
-    """Hand out the next batch if the stream is writable, entries are queued and the window is open."""
+    """Send the next batch if the stream is writable, entries are queued and the window is open."""
     queue, settings = target.queue, player.settings
     if not target.writing and queue.has_waiting:
         entries = settings.window.entries - queue.popped_entries
@@ -103,7 +103,8 @@ def on_acknowledged(player: PlayerState, target: Target, position: int) -> None:
         target.overflows = 0
 
 
-def _check_bound(player: PlayerState, target: Target) -> None:
+def _handle_overflow(player: PlayerState, target: Target) -> None:
+    """Aborts the stream of a target whose queue exceeds its bound; in recovery drops the queue."""
     if not target.queue.normal.exceeds(player.settings.normal):
         return
     target.overflows += 1

@@ -31,27 +31,31 @@ def backoff_ms(failures: int, settings: PlayerSettings, random: Callable[[int], 
 
 
 class Health:
-    """One target's health. `due_ms`: the next connection attempt, the handshake's timeout, or a heartbeat."""
+    """One target's health: its failures, and the heartbeats of its stream."""
 
     __slots__ = (
-        "due_ms",
         "failures",
         "heartbeats_without_message",
         "heartbeats_without_progress",
+        "next_event_ms",
         "progressed",
         "received",
         "timed_out_streams",
     )
 
     def __init__(self, now_ms: int) -> None:
-        self.due_ms = now_ms
+        self.next_event_ms = now_ms
+        """The time of the next event, by the state of the stream: without one, the next connection attempt;
+        during the handshake, its timeout; then, the next heartbeat. NEVER_MS once stopped."""
         self.failures = 0
         """Streams in a row that ended without a new acknowledgement, though some was due."""
         self.timed_out_streams = 0
         """Streams aborted with unacknowledged entries, by either timeout, since the last
         acknowledgement, or since nothing was unacknowledged."""
         self.received = False
+        """Whether a message was received since the last heartbeat."""
         self.progressed = False
+        """Whether further entries were acknowledged since the last heartbeat."""
         self.heartbeats_without_message = 0
         """Heartbeats in a row before each of which nothing was received since the one before."""
         self.heartbeats_without_progress = 0
@@ -60,30 +64,33 @@ class Health:
     def on_failure(self, now_ms: int, settings: PlayerSettings, random: Callable[[int], int]) -> None:
         """The stream ended: the next attempt is after the backoff."""
         self.failures += 1
-        self.due_ms = now_ms + backoff_ms(self.failures, settings, random)
+        self.next_event_ms = now_ms + backoff_ms(self.failures, settings, random)
 
     def on_connecting(self, now_ms: int, settings: PlayerSettings) -> None:
-        self.due_ms = now_ms + settings.hello_timeout_ms
+        self.next_event_ms = now_ms + settings.hello_timeout_ms
 
     def on_connected(self, now_ms: int, settings: PlayerSettings) -> None:
-        self.due_ms = now_ms + settings.heartbeat_ms
+        self.next_event_ms = now_ms + settings.heartbeat_ms
         self.received = self.progressed = True
         self.heartbeats_without_message = self.heartbeats_without_progress = 0
 
     def on_stopped(self) -> None:
         """Schedules no further attempt."""
-        self.due_ms = NEVER_MS
+        self.next_event_ms = NEVER_MS
 
     def on_acknowledged(self) -> None:
         """The target has acknowledged further entries."""
         self.progressed = True
         self.failures = self.timed_out_streams = 0
 
-    def check(self, has_unacknowledged: bool, now_ms: int, settings: PlayerSettings) -> HealthVerdict:
-        """Counts a heartbeat that is due. `has_unacknowledged`: some sent entries are not acknowledged."""
-        if now_ms < self.due_ms:
+    def count_heartbeat(
+        self, has_unacknowledged: bool, now_ms: int, settings: PlayerSettings
+    ) -> HealthVerdict:
+        """Counts a heartbeat that is due, sets the time of the next one, and returns what follows; WAIT, and
+        no change, where none is due. `has_unacknowledged`: some sent entries are not acknowledged."""
+        if now_ms < self.next_event_ms:
             return HealthVerdict.WAIT
-        self.due_ms = now_ms + settings.heartbeat_ms
+        self.next_event_ms = now_ms + settings.heartbeat_ms
         self.heartbeats_without_message = 0 if self.received else self.heartbeats_without_message + 1
         self.heartbeats_without_progress = (
             0 if self.progressed or not has_unacknowledged else self.heartbeats_without_progress + 1

@@ -4,7 +4,7 @@ Each call is one step without I/O; its actions come out of `ready`, to be called
 stream carries the target's term, and is dropped where that is not the current one. The player keeps nothing
 on a disk: positions are the targets' own. Each concern has its module: `connections`, `recovery`, `delivery`,
 `target_queue`, `health`. Only these change the attributes; the shell reads them and calls methods. The shape
-is that of `storage/raft`. Source: seed 000, algorithms 1 to 5.
+is that of `storage/raft`. Source: LogPlayer paper, algorithms 1 to 5.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Player(PlayerState):
         """The time of the next `tick`; NEVER_MS where nothing is due."""
         if self.deposed:
             return NEVER_MS
-        due_ms = min([target.health.due_ms for target in self.targets.values()], default=NEVER_MS)
+        due_ms = min([target.health.next_event_ms for target in self.targets.values()], default=NEVER_MS)
         waits = not self.started and any(each.link is LinkState.ANSWERED for each in self.targets.values())
         return min(due_ms, self.start_due_ms) if waits else due_ms
 
@@ -64,7 +64,7 @@ class Player(PlayerState):
         """The main stream has read everything after the current position up to `through_position`."""
         self._set_clock(now_ms)
         if self.started and not self.deposed:
-            delivery.feed(self, entries, through_position)
+            delivery.queue_chunk(self, entries, through_position)
 
     def feed_lost(self, first_position: int, now_ms: int) -> None:
         """The main stream's next entries are deleted; the log begins at `first_position`.
@@ -194,7 +194,7 @@ class Player(PlayerState):
         if target.link is LinkState.STOPPED:
             target.link = LinkState.DISCONNECTED
             target.stopped_because = ""
-            target.health.due_ms = self.now_ms
+            target.health.next_event_ms = self.now_ms
 
     # --- output -------------------------------------------------------------------------------------------
 

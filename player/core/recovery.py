@@ -3,8 +3,8 @@
 The rule: once the queue is in RF, everything of the main stream goes to the normal queue; only then is the
 end of the missed range read, which is the main stream's position. So each entry is on exactly one side of it.
 Where the normal queue overflows, it is dropped and the end is read again later: each time the range grows by
-the entries delivered meanwhile, and no sent entry is lost, so this ends. Source: seed 000, section 2.5.2 and
-algorithm 5.
+the entries delivered meanwhile, and no sent entry is lost, so this ends. Source: LogPlayer paper, section
+2.5.2 and algorithm 5.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The queued and the unacknowledged parts of one target: the seed's target queue.
+"""The queued and the unacknowledged parts of one target: LogPlayer's target queue.
 
 Owns: two queues, one for the main stream and one for a recovery; the state, by which the next batch is taken
 from one of them; the batches that are popped and not erased. Invariants: positions ascend within each queue,
 and from the sent parts to the queued ones; the catch-up queue lies below the normal one; in FC the catch-up
 queue is not empty; in S both are empty.
 Does not: know terms, or the end of a recovery (`recovery.py`).
-Source: seed 000, algorithms 1 and 2. A part is popped when it is taken, not when it is written: an
+Source: LogPlayer paper, algorithms 1 and 2. A part is popped when it is taken, not when it is written: an
 acknowledgement may come before the write's completion.
 """
 

@@ -1,6 +1,6 @@
 """The states of a target's queue, as a table that the queue asserts on every change.
 
-Source: seed 000, figure 2. The seed's table, and one change of ours: a recovery that is extended.
+Source: LogPlayer paper, figure 2. The paper's table, and one change of ours: a recovery that is extended.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ actions are one step, without an await; an event from within a step (a transport
 its end; a read of the main stream and the writes that follow from it are one iteration of the loop. Does not:
 choose targets (the router), parse entries, keep anything on a disk, take a player_term, close the source or
 the transport.
-Source: seed 000; the duties of a shell are in `player/core/__init__.py`.
+Source: LogPlayer paper; the duties of a shell are in `player/core/__init__.py`.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ its position stored, which must fail where the store does not have the same term
 whose position may be acknowledged; an acknowledgement of several batches may go with the last. Where anything
 fails, the shell closes the stream. Heartbeats are answered with `stored_position`, also while a transaction
 runs. So a process of this target that was replaced, and still runs, does no harm: the store decides what
-counts. Does not: apply anything, or know what a payload is. Source: seed 000, section 2.1.
+counts. Does not: apply anything, or know what a payload is. Source: LogPlayer paper, section 2.1.
 """
 
 from __future__ import annotations

@@ -12,6 +12,6 @@ It knows entries as (index, term) pairs and never sees a payload.
 | the members | `configuration`, `membership`, majorities in `quorum` |
 | data | `term_index` (of the log), `state` (of one term) |
 
-Source: Ongaro and Ousterhout, "In search of an understandable consensus algorithm"; seed 001 for the shared
-log.
+Source: Ongaro and Ousterhout, "In search of an understandable consensus algorithm"; the LogStore paper for
+the shared log.
 """

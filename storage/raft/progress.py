@@ -2,8 +2,8 @@
 
 Invariants: the match index goes back within a term only where the member reports that it lost entries; the
 next index is above it; at most the pipeline depth of requests is in flight, and one while the match is being
-found. Source: seed 001's two stages (one request outstanding, appends continue meanwhile), with etcd's three
-states for the rest; a timer that an acknowledgement restarts is TCP's (RFC 6298, rule 5.3).
+found. Source: LogStore paper's two stages (one request outstanding, appends continue meanwhile), with etcd's
+three states for the rest; a timer that an acknowledgement restarts is TCP's (RFC 6298, rule 5.3).
 """
 
 from __future__ import annotations

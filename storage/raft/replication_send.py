@@ -1,4 +1,4 @@
-"""The leader's requests: entries in the seed's two stages or a deeper pipeline, probes, heartbeats.
+"""The leader's requests: entries in the LogStore paper's two stages or a deeper pipeline, probes, heartbeats.
 
 A request goes as soon as there is something to send and room in flight; the leader's own disk is not waited
 for. Requests are capped in bytes. A member that is sent nothing else for a moment is sent the commit index.

@@ -22,7 +22,7 @@ class RaftSettings:
     max_append_bytes: int = 1 << 20
     """Bytes of entries in one request; one entry always goes."""
     pipeline_depth: int = 4
-    """Requests in flight per follower; 1 is the mode of seed 001. Measured: decision 16."""
+    """Requests in flight per follower; 1 is the LogStore paper's. Measured: decision 16."""
     commit_push_ms: int = 0
     """A new commit waits so long for entries that carry it along before it is sent by itself."""
     deferral_ms: int = 0

@@ -69,7 +69,7 @@ def away(core: Player, name: str) -> None:
 
 def greeted_again(core: Player, name: str) -> None:
     """After a backoff it has been sent another Hello."""
-    core.tick(core.targets[name].health.due_ms)
+    core.tick(core.targets[name].health.next_event_ms)
     assert [hello.target_term for each, hello in core.ready().hellos if each == name]
 
 

@@ -20,15 +20,15 @@ def looks(health: Health, count: int, owes: bool, received: bool = True) -> list
     found = []
     for _ in range(count):
         health.received = received
-        found.append(health.check(owes, health.due_ms, SETTINGS))
+        found.append(health.count_heartbeat(owes, health.next_event_ms, SETTINGS))
     return found
 
 
 def test_a_heartbeat_each_interval() -> None:
     health = connected()
-    assert health.check(False, 99, SETTINGS) is HealthVerdict.WAIT
-    assert health.check(False, 100, SETTINGS) is HealthVerdict.BEAT
-    assert health.check(False, 199, SETTINGS) is HealthVerdict.WAIT
+    assert health.count_heartbeat(False, 99, SETTINGS) is HealthVerdict.WAIT
+    assert health.count_heartbeat(False, 100, SETTINGS) is HealthVerdict.BEAT
+    assert health.count_heartbeat(False, 199, SETTINGS) is HealthVerdict.WAIT
 
 
 def test_silence_is_counted_from_the_last_word() -> None:
@@ -43,8 +43,10 @@ def test_silence_is_counted_from_the_last_word() -> None:
 
 def test_a_player_that_was_held_up_concludes_nothing_from_that() -> None:
     health = connected()
-    assert health.check(True, LATE, SETTINGS) is HealthVerdict.BEAT
-    assert health.check(True, LATE + 50, SETTINGS) is HealthVerdict.WAIT  # no heartbeats made up for
+    assert health.count_heartbeat(True, LATE, SETTINGS) is HealthVerdict.BEAT
+    assert (
+        health.count_heartbeat(True, LATE + 50, SETTINGS) is HealthVerdict.WAIT
+    )  # no heartbeats made up for
 
 
 def test_stuck_is_who_lives_and_stores_nothing_that_it_was_sent() -> None:
@@ -88,14 +90,14 @@ def test_backoff_doubles_up_to_the_longest() -> None:
 
 def test_what_is_due() -> None:
     health = Health(5)
-    assert health.due_ms == 5
+    assert health.next_event_ms == 5
     health.on_failure(100, SETTINGS, lambda n: n - 1)
     health.on_failure(100, SETTINGS, lambda n: n - 1)
-    assert (health.failures, health.due_ms) == (2, 120)
+    assert (health.failures, health.next_event_ms) == (2, 120)
     health.on_connecting(200, SETTINGS)
-    assert health.due_ms == 200 + SETTINGS.hello_timeout_ms
+    assert health.next_event_ms == 200 + SETTINGS.hello_timeout_ms
     health.on_stopped()
-    assert health.due_ms == NEVER_MS
+    assert health.next_event_ms == NEVER_MS
 
 
 @each_case(("owes", "failures"), [(False, 0), (True, 3)])

@@ -207,9 +207,9 @@ def test_answers_to_fetches() -> None:
     assert core.ready().fetches == []
     core.on_fetched("a", 2, entries((5,)), 9, core.now_ms)  # not asked for
     assert sent(core.ready()) == []
-    core.tick(core.targets["a"].health.due_ms)
+    core.tick(core.targets["a"].health.next_event_ms)
     core.on_fetch_failed("a", 2, core.now_ms)
-    core.tick(core.targets["a"].health.due_ms)
+    core.tick(core.targets["a"].health.next_event_ms)
     assert len(core.ready().fetches) == 2
     core.on_fetched("a", 2, entries((5,)), 7, core.now_ms)
     assert sent(core.ready()) == [[5]]

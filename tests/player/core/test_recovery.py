@@ -118,7 +118,7 @@ def test_a_fetch_that_found_nothing_comes_again_with_a_heartbeat() -> None:
         else:
             fetched(core, (), 4)
         assert core.ready().fetches == []
-        core.tick(core.targets["a"].health.due_ms)
+        core.tick(core.targets["a"].health.next_event_ms)
         assert [each.first_position for each in core.ready().fetches] == [5]
 
 
