@@ -174,17 +174,28 @@ class RequestHandler:
 class ClientContext:
     """The client of a request: one per connection."""
 
-    __slots__ = ("is_forwarded", "listener", "local_host", "peer", "principal")
+    __slots__ = ("_principal", "decisions", "is_forwarded", "listener", "local_host", "peer")
 
     def __init__(
         self, listener: str, peer: str, local_host: str, principal: KafkaPrincipal = ANONYMOUS
     ) -> None:
         self.is_forwarded = False
         """True if another node forwarded the request."""
-        self.principal = principal
+        self.decisions: object = None
+        """What the authorizer has decided about this client (`broker/authorization/authorizer.py`)."""
+        self._principal = principal
         self.listener = listener
         self.peer = peer
         self.local_host = local_host
+
+    @property
+    def principal(self) -> KafkaPrincipal:
+        """The user as whom the connection's requests are served."""
+        return self._principal
+
+    @principal.setter
+    def principal(self, principal: KafkaPrincipal) -> None:
+        self._principal, self.decisions = principal, None
 
     @property
     def host(self) -> str:

@@ -1,0 +1,244 @@
+"""What a handler asks: may this client do that with this resource.
+
+Owns: `Access`, the questions of one API's handler; `ALLOW_ALL`, the answer of a broker without an authorizer;
+and `StandardAuthorizer`, which answers by super users and ACLs (`acl_cache.py`). Invariants: decisions are
+cached for each principal and host until the ACLs change, at most `MAX_DECISIONS` for each of `MAX_CLIENTS`;
+each denial of what a client asked for is logged at INFO, an equal one once a minute; what only a list leaves
+out is logged at DEBUG, as what is allowed. Does not: choose operations and resources, or the place of an
+error (the handlers do; docs/authorization.md has the table).
+Source: Kafka's StandardAuthorizer and AuthHelper.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import Final
+
+from lockstep.broker.authorization.acl_binding import CLUSTER_NAME, AclBinding, parse_host
+from lockstep.broker.authorization.acl_cache import AclCache, Decision
+from lockstep.broker.process.log_text import printable
+from lockstep.broker.requests.request_context import ClientContext
+from lockstep.protocol.acl_codes import AclOperation, AclResourceType, PatternType
+from lockstep.protocol.api import ApiKey
+from lockstep.storage.rate_limited_log import RateLimitedLog
+
+log = logging.getLogger("lockstep.authorizer")
+
+MAX_CLIENTS: Final = 1_000
+"""LIMIT. Principals and hosts with cached decisions; of more all are forgotten."""
+MAX_DECISIONS: Final = 1_000
+"""LIMIT. Cached decisions of one of them; of more all are forgotten."""
+MAX_LOGGED_CHARACTERS: Final = 250
+SUPER_USER: Final = Decision(True, "SuperUser")
+ANY_RESOURCE: Final = "any resource of the type"
+
+_Question = tuple[AclOperation, AclResourceType, str | None]
+"""Operation, type and name of a resource; None: any resource of the type."""
+
+
+class ClientDecisions:
+    """The decisions about one principal at one host. A connection keeps those of its client."""
+
+    __slots__ = ("by_question", "host", "principal", "version")
+
+    def __init__(self, principal: str, host: str, version: int) -> None:
+        self.principal = principal
+        self.host = host
+        self.version = version
+        """`AclCache.version` when they were made."""
+        self.by_question: dict[_Question, Decision] = {}
+
+
+class Access:
+    """The questions of one API's handler. This class allows everything, as a Kafka without an authorizer."""
+
+    __slots__ = ()
+
+    is_checked = False
+    """True where there is an authorizer: a hot path may ask this instead of each question."""
+
+    def allows(
+        self,
+        client: ClientContext,
+        operation: AclOperation,
+        resource_type: AclResourceType,
+        name: str,
+        *,
+        is_requested: bool = True,
+    ) -> bool:
+        """Whether the client may do this. `is_requested`: it has asked for the resource, so that a denial is
+        logged at INFO."""
+        return True
+
+    def allows_on_cluster(
+        self, client: ClientContext, operation: AclOperation, *, is_requested: bool = True
+    ) -> bool:
+        """Whether the client may do this with the cluster."""
+        return self.allows(
+            client, operation, AclResourceType.CLUSTER, CLUSTER_NAME, is_requested=is_requested
+        )
+
+    def allows_on_any(
+        self, client: ClientContext, operation: AclOperation, resource_type: AclResourceType
+    ) -> bool:
+        """Whether the client may do this with some resource of a type."""
+        return True
+
+    def authorized_operations(
+        self,
+        client: ClientContext,
+        resource_type: AclResourceType,
+        name: str,
+        operations: Iterable[AclOperation],
+    ) -> int:
+        """The bits of those operations that the client may do (KIP-430)."""
+        return sum(
+            1 << operation
+            for operation in operations
+            if self.allows(client, operation, resource_type, name, is_requested=False)
+        )
+
+
+class Authorizer:
+    """Gives each handler its `Access`. This class is a broker without an authorizer."""
+
+    __slots__ = ()
+
+    def access(self, api_key: int) -> Access:
+        """The questions of an API's handler."""
+        return _EVERYTHING
+
+    @property
+    def is_enabled(self) -> bool:
+        """True where there is an authorizer, so that ACLs can be created."""
+        return False
+
+
+_EVERYTHING: Final = Access()
+ALLOW_ALL: Final = Authorizer()
+
+
+class StandardAuthorizer(Authorizer):
+    """Kafka's own authorizer: super users, then ACLs.
+
+    Args: acls: those of the cluster. super_users: principals as text. denials: their log.
+    """
+
+    __slots__ = ("_acls", "_by_client", "_super_users", "denials")
+
+    def __init__(self, acls: AclCache, super_users: Iterable[str], denials: RateLimitedLog) -> None:
+        self._acls = acls
+        self._super_users = frozenset(super_users)
+        self.denials = denials
+        self._by_client: dict[tuple[str, str], ClientDecisions] = {}
+
+    @property
+    def is_enabled(self) -> bool:
+        return True
+
+    def access(self, api_key: int) -> Access:
+        return _AclAccess(self, api_key)
+
+    def decisions_of(self, client: ClientContext) -> ClientDecisions:
+        """The decisions about a client under the ACLs of now; those of its connection while they are."""
+        known, version = client.decisions, self._acls.version
+        if isinstance(known, ClientDecisions) and known.version == version:
+            return known
+        key = str(client.principal), client.host
+        decisions = self._by_client.get(key)
+        if decisions is None or decisions.version != version:
+            if len(self._by_client) >= MAX_CLIENTS:
+                self._by_client.clear()
+            decisions = self._by_client[key] = ClientDecisions(*key, version)
+        client.decisions = decisions
+        return decisions
+
+    def decide(self, decisions: ClientDecisions, question: _Question) -> Decision:
+        """Decide what is not cached."""
+        operation, resource_type, name = question
+        principal, host = decisions.principal, parse_host(decisions.host)
+        if principal in self._super_users:
+            decision = SUPER_USER
+        elif name is None:
+            allowed = self._acls.decide_on_any(principal, host, operation, resource_type)
+            decision = Decision(allowed, ANY_RESOURCE)
+        else:
+            decision = self._acls.decide(principal, host, operation, resource_type, name)
+        if len(decisions.by_question) >= MAX_DECISIONS:
+            decisions.by_question.clear()
+        decisions.by_question[question] = decision
+        return decision
+
+
+class _AclAccess(Access):
+    """The questions of one API's handler to the authorizer."""
+
+    __slots__ = ("_api_key", "_authorizer")
+
+    is_checked = True
+
+    def __init__(self, authorizer: StandardAuthorizer, api_key: int) -> None:
+        self._authorizer = authorizer
+        self._api_key = api_key
+
+    def allows(
+        self,
+        client: ClientContext,
+        operation: AclOperation,
+        resource_type: AclResourceType,
+        name: str,
+        *,
+        is_requested: bool = True,
+    ) -> bool:
+        return self._ask(client, (operation, resource_type, name), is_requested)
+
+    def allows_on_any(
+        self, client: ClientContext, operation: AclOperation, resource_type: AclResourceType
+    ) -> bool:
+        return self._ask(client, (operation, resource_type, None), True)
+
+    def _ask(self, client: ClientContext, question: _Question, is_requested: bool) -> bool:
+        authorizer = self._authorizer
+        decisions = authorizer.decisions_of(client)
+        decision = decisions.by_question.get(question)
+        if decision is None:
+            decision = authorizer.decide(decisions, question)
+            if log.isEnabledFor(logging.DEBUG):
+                log.debug("%s", _line(decisions, question, self._api_key, decision))
+        if is_requested and not decision.is_allowed:
+            text = _line(decisions, question, self._api_key, decision)
+            authorizer.denials.info(text, same=text)
+        return decision.is_allowed
+
+
+def _line(decisions: ClientDecisions, question: _Question, api_key: int, decision: Decision) -> str:
+    """One line about a decision, in Kafka's words."""
+    operation, resource_type, name = question
+    said = "Allowed" if decision.is_allowed else "Denied"
+    resource = ANY_RESOURCE if name is None else f"{PatternType.LITERAL.name}:{_shown(name)}"
+    return (
+        f"Principal = {_shown(decisions.principal)} is {said} operation = {operation.name} from host = "
+        f"{decisions.host} on resource = {resource_type.name}:{resource} for request = {_api(api_key)} "
+        f"based on rule {_shown(_rule(decision.rule))}"
+    )
+
+
+def _rule(rule: AclBinding | str) -> str:
+    if isinstance(rule, str):
+        return rule
+    return (
+        f"{rule.permission.name} {rule.operation.name} to {rule.principal} from {rule.host} on "
+        f"{rule.pattern_type.name}:{rule.resource_name}"
+    )
+
+
+def _shown(text: str) -> str:
+    return printable(text, MAX_LOGGED_CHARACTERS)
+
+
+def _api(api_key: int) -> str:
+    try:
+        return ApiKey(api_key).name
+    except ValueError:
+        return str(api_key)

@@ -1,0 +1,61 @@
+"""The enumerations of Kafka's APIs about ACLs: resource types, patterns, operations, permissions.
+
+Source: Kafka's ResourceType, PatternType, AclOperation and AclPermissionType (KIP-140, KIP-290, KIP-373).
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+
+class AclResourceType(IntEnum):
+    """The kinds of resource that ACLs are about."""
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+
+
+class PatternType(IntEnum):
+    """How the name of an ACL or of a filter is meant."""
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class AclOperation(IntEnum):
+    """What a client may do with a resource. Its number is its bit in the "authorized operations"."""
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class AclPermissionType(IntEnum):
+    """What an ACL does."""
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
