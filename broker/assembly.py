@@ -8,7 +8,9 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Final
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer, StandardAuthorizer
 from lockstep.broker.controller import api as controller_api
 from lockstep.broker.controller.alter_configs_shared import ConfigAlteration
 from lockstep.broker.controller.cluster_status import GroupReports
@@ -64,6 +66,11 @@ from lockstep.protocol.api import ApiKey
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.rate_limited_log import RateLimitedLog
 
+DENIALS_PER_SECOND: Final = 100
+DENIALS_REMEMBERED: Final = 1_000
+"""LIMIT. Lines about denials in a second, and those that are known to be repeated within a minute: more than
+for other faults of clients, as they are what an administrator looks for."""
+
 
 class Assembly:
     """The objects of one broker; `server.Broker` starts and stops them, no other object is given this one.
@@ -104,12 +111,23 @@ class Assembly:
         self.cluster = MetadataCache(
             settings, self.image, groups, self.fetch_purgatory, self.nodes.leader_of, time.monotonic
         )
+        self.authorizer = self._make_authorizer()
         self.endpoints = NodeEndpoints(self.nodes, self._advertised, self.cluster)
         self.peering = PeerRpc(self.nodes, self.loop) if settings.peers() else None
         """The messages between nodes; None for a cluster of one node, as `quorum` and `node`."""
         self.quorum: ControllerQuorum | None = None
         if self.peering is not None:
             self.quorum = ControllerQuorum(settings, self.image, self.nodes, self.peering)
+
+    def _make_authorizer(self) -> Authorizer:
+        settings, acls = self._settings, self.image.acls
+        acls.allows_without_acls = settings.allow_everyone_if_no_acl_found
+        if not settings.authorizer_class_name:
+            return ALLOW_ALL
+        denials = RateLimitedLog(
+            self.loop.time, logging.getLogger("lockstep.authorizer"), DENIALS_PER_SECOND, DENIALS_REMEMBERED
+        )
+        return StandardAuthorizer(acls, settings.super_user_names(), denials)
 
     def _make_groups(self, on_fatal: Callable[[BaseException], None]) -> None:
         """The log groups of this node."""
@@ -155,7 +173,7 @@ class Assembly:
             *self._data_handlers(),
             *self._controller_handlers(),
             *self._coordinator_handlers(),
-            *security_api.build_handlers(self.rate_limited_log, scram_users),
+            *security_api.build_handlers(self.rate_limited_log, scram_users, self.authorizer),
         ]
         versions.update(advertised_versions(handlers))
         router = Router(handlers, self.forwarder, api_versions.unknown_version)
@@ -164,7 +182,8 @@ class Assembly:
         fast_path = None
         if self._settings.lockstep_produce_fast_path:
             produce = router.route_of(ApiKey.PRODUCE)
-            fast_path = FAST_PATH(self.cluster, self.appenders, self.endpoints, produce)
+            access = self.authorizer.access(ApiKey.PRODUCE)
+            fast_path = FAST_PATH(self.cluster, self.appenders, self.endpoints, produce, access)
         self.connections = Connections(
             router, self._settings, self.loop, self.time_slicer, self.unsent_bytes, self.rate_limited_log,
             fast_path,
@@ -178,25 +197,27 @@ class Assembly:
         return [
             *fetch_api.build_handlers(
                 cluster, self.fetch_sessions, self.fetch_purgatory, self.unsent_bytes, self.endpoints,
-                nodes.may_serve,
+                nodes.may_serve, self.authorizer,
             ),
-            *metadata_api.build_handlers(cluster, nodes, self.endpoints, self.forwarder.ensure_topic),
+            *metadata_api.build_handlers(
+                cluster, nodes, self.endpoints, self.forwarder.ensure_topic, self.authorizer
+            ),
             *produce_api.build_handlers(
                 cluster, self.appenders, self.endpoints, self.time_slicer, self.verification_queue.appenders,
-                partial(StagedAppenders, self.appenders, self.staged_ends),
+                partial(StagedAppenders, self.appenders, self.staged_ends), self.authorizer,
             ),
         ]  # fmt: skip
 
     def _controller_handlers(self) -> list[RequestHandler]:
         cluster, nodes, topics = self.cluster, self.nodes, self.topics
         changes = ConfigChanges(cluster, nodes, topics)
-        alteration = ConfigAlteration(nodes.node_id, self.forwarder, changes)
+        alteration = ConfigAlteration(nodes.node_id, self.forwarder, changes, self.authorizer)
         return [
-            *controller_api.build_handlers(cluster, nodes, topics, alteration),
+            *controller_api.build_handlers(cluster, nodes, topics, alteration, self.authorizer),
             *controller_api.build_cluster_handlers(
                 cluster, nodes, self.endpoints, topics, self.reports,
                 DamageReports(cluster, nodes, self.peering), TransferRequests(self.peering), self.quorum,
-                self.clock_ms,
+                self.clock_ms, self.authorizer,
             ),
         ]  # fmt: skip
 
@@ -204,13 +225,19 @@ class Assembly:
         cluster, groups, transactions = self.cluster, self.consumer_groups, self.transactions
         return [
             *coordination_api.build_handlers(
-                groups, transactions, self.forwarder, self.endpoints, self.time_slicer
+                groups, transactions, self.forwarder, self.endpoints, self.time_slicer, self.authorizer
             ),
-            *groups_api.build_handlers(groups, cluster, self.verification, self.time_slicer),
+            *groups_api.build_handlers(groups, cluster, self.verification, self.time_slicer, self.authorizer),
             *transactions_api.build_handlers(
-                transactions, self.producer_ids, self.markers, cluster, groups.partition_of, self.clock_ms
+                transactions,
+                self.producer_ids,
+                self.markers,
+                cluster,
+                groups.partition_of,
+                self.clock_ms,
+                self.authorizer,
             ),
-            *staging_api.build_handlers(self.staged_ends, self.producer_ids.take, cluster),
+            *staging_api.build_handlers(self.staged_ends, self.producer_ids.take, cluster, self.authorizer),
         ]
 
     def _make_node(self) -> None:

@@ -45,7 +45,7 @@ from lockstep.broker.process.wall_clock import wall_clock_ms
 from lockstep.broker.produce.compiled_fast_path import CONNECTION
 from lockstep.broker.security.scram import Credential
 from lockstep.broker.settings.addresses import WILDCARD_HOSTS, Listener
-from lockstep.broker.settings.config import Settings
+from lockstep.broker.settings.config import PLAINTEXT, Settings
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.raft.membership import ConfigurationRejected
 from lockstep.storage.types import StorageError
@@ -206,10 +206,17 @@ class Broker:
             self._ports[listener] = sockets[0].getsockname()[1]
             if not all(is_loopback(each) for each in sockets):
                 address = host_and_port(listener.host, self._ports[listener])
-                clients = self._securities.clients_of(listener, address)
-                log.warning("%s may do anything: the broker has no access control", clients)
+                self._warn_of_strangers(listener, address)
         if self._directory is None:
             self._directory = DataDirectory(settings.directory, settings.node_id, alone=not peers)
+
+    def _warn_of_strangers(self, listener: Listener, address: str) -> None:
+        """Log what other machines may do that reach a listener."""
+        clients = self._securities.clients_of(listener, address)
+        if not self.settings.authorizer_class_name:
+            log.warning("%s may do anything: no authorizer is configured", clients)
+        elif self.settings.protocol_of(listener) == PLAINTEXT:
+            log.warning("%s may do what ACLs allow User:ANONYMOUS", clients)
 
     async def _serve(self) -> None:
         assert self._directory is not None

@@ -22,7 +22,7 @@ class AclResourceType(IntEnum):
 
 
 class PatternType(IntEnum):
-    """How the name of an ACL or of a filter is meant."""
+    """The kinds of a name in an ACL or a filter."""
 
     UNKNOWN = 0
     ANY = 1
@@ -32,7 +32,7 @@ class PatternType(IntEnum):
 
 
 class AclOperation(IntEnum):
-    """What a client may do with a resource. Its number is its bit in the "authorized operations"."""
+    """The operations on resources. Its number is its bit in the "authorized operations"."""
 
     UNKNOWN = 0
     ANY = 1
@@ -53,7 +53,7 @@ class AclOperation(IntEnum):
 
 
 class AclPermissionType(IntEnum):
-    """What an ACL does."""
+    """The two effects of an ACL."""
 
     UNKNOWN = 0
     ANY = 1

@@ -79,7 +79,7 @@ PURE = (
     "storage/aborted_transactions.py",
     "storage/types.py",
     "storage/waiters.py",
-    "broker/authorization/acl_binding.py",
+    "broker/authorization/acl.py",
     "broker/authorization/acl_cache.py",
     "broker/produce/appender.py",
     "broker/produce/batch_validation.py",

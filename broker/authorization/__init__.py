@@ -2,7 +2,7 @@
 
 | file | owns |
 |---|---|
-| `acl_binding` | an ACL, the checks of a new one, and the filters that find ACLs |
+| `acl` | an ACL, the checks of a new one, and the filters that find ACLs |
 | `acl_cache` | the ACLs in memory, and Kafka's rules over them |
 | `authorizer` | the questions of a handler, cached decisions, the log of denials |
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from lockstep.broker.authorization.acl_binding import (
+from lockstep.broker.authorization.acl import (
     ANY_USER,
     WILDCARD,
     AclBinding,
@@ -48,7 +48,7 @@ DEFAULT_DENY: Final = "DefaultDeny"
 
 
 class Decision(NamedTuple):
-    """Whether it is allowed, and the rule that says so, as the log names it."""
+    """A decision and the rule that it follows from, as the log names it."""
 
     is_allowed: bool
     rule: AclBinding | str
@@ -75,7 +75,7 @@ class _ResourceAcls:
         self.prefix_lengths: dict[int, int] = {}
         """The number of prefixes of each length."""
 
-    def matching(self, name: str) -> Iterator[_ByPrincipal]:
+    def acls_about(self, name: str) -> Iterator[_ByPrincipal]:
         """The ACLs that are about this resource, pattern by pattern."""
         patterns = self.patterns
         names = [(PatternType.LITERAL, name)]
@@ -86,16 +86,21 @@ class _ResourceAcls:
 
 
 class AclCache:
-    """See the module. Args: allows_without_acls: `allow.everyone.if.no.acl.found`."""
+    """See the module."""
 
-    def __init__(self, allows_without_acls: bool = False) -> None:
-        self._allows_without_acls = allows_without_acls
+    def __init__(self) -> None:
+        self.allows_without_acls = False
+        """`allow.everyone.if.no.acl.found`; set before the first decision."""
         self._by_type: dict[AclResourceType, _ResourceAcls] = {}
         self._acls: dict[AclBinding, None] = {}
         self.version = 0
 
     def __len__(self) -> int:
         return len(self._acls)
+
+    def __iter__(self) -> Iterator[AclBinding]:
+        """The ACLs, in the order of their creation."""
+        return iter(self._acls)
 
     def __contains__(self, acl: AclBinding) -> bool:
         return acl in self._acls
@@ -160,7 +165,7 @@ class AclCache:
         allowed: AclBinding | None = None
         is_about_resource = False
         of_type = self._by_type.get(resource_type)
-        for by_principal in of_type.matching(name) if of_type is not None else ():
+        for by_principal in of_type.acls_about(name) if of_type is not None else ():
             is_about_resource = True
             for acl in _of_client(by_principal, principal, host):
                 if acl.permission is AclPermissionType.DENY:
@@ -170,7 +175,7 @@ class AclCache:
                     allowed = acl
         if allowed is not None:
             return Decision(True, allowed)
-        if is_about_resource or not self._allows_without_acls:
+        if is_about_resource or not self.allows_without_acls:
             return Decision(False, DEFAULT_DENY)
         return Decision(True, DEFAULT_ALLOW)
 

@@ -1,4 +1,4 @@
-"""What a handler asks: may this client do that with this resource.
+"""The authorizer, and the questions of handlers to it: may this client do that with this resource.
 
 Owns: `Access`, the questions of one API's handler; `ALLOW_ALL`, the answer of a broker without an authorizer;
 and `StandardAuthorizer`, which answers by super users and ACLs (`acl_cache.py`). Invariants: decisions are
@@ -15,12 +15,19 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
-from lockstep.broker.authorization.acl_binding import CLUSTER_NAME, AclBinding, parse_host
+from lockstep.broker.authorization.acl import CLUSTER_NAME, AclBinding, parse_host
 from lockstep.broker.authorization.acl_cache import AclCache, Decision
 from lockstep.broker.process.log_text import printable
+from lockstep.broker.requests.authorized_operations import (
+    CLUSTER_OPERATIONS,
+    GROUP_OPERATIONS,
+    TOPIC_OPERATIONS,
+)
+from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import ClientContext
 from lockstep.protocol.acl_codes import AclOperation, AclResourceType, PatternType
 from lockstep.protocol.api import ApiKey
+from lockstep.protocol.errors import ErrorCode
 from lockstep.storage.rate_limited_log import RateLimitedLog
 
 log = logging.getLogger("lockstep.authorizer")
@@ -30,6 +37,12 @@ MAX_CLIENTS: Final = 1_000
 MAX_DECISIONS: Final = 1_000
 """LIMIT. Cached decisions of one of them; of more all are forgotten."""
 MAX_LOGGED_CHARACTERS: Final = 250
+OPERATIONS: Final = {
+    AclResourceType.TOPIC: TOPIC_OPERATIONS,
+    AclResourceType.GROUP: GROUP_OPERATIONS,
+    AclResourceType.CLUSTER: CLUSTER_OPERATIONS,
+}
+ALL_BITS: Final = {kind: sum(1 << each for each in operations) for kind, operations in OPERATIONS.items()}
 SUPER_USER: Final = Decision(True, "SuperUser")
 ANY_RESOURCE: Final = "any resource of the type"
 
@@ -67,14 +80,14 @@ class Access:
         *,
         is_requested: bool = True,
     ) -> bool:
-        """Whether the client may do this. `is_requested`: it has asked for the resource, so that a denial is
+        """True if the client may do this. `is_requested`: it has asked for the resource, so that a denial is
         logged at INFO."""
         return True
 
     def allows_on_cluster(
         self, client: ClientContext, operation: AclOperation, *, is_requested: bool = True
     ) -> bool:
-        """Whether the client may do this with the cluster."""
+        """True if the client may do this with the cluster."""
         return self.allows(
             client, operation, AclResourceType.CLUSTER, CLUSTER_NAME, is_requested=is_requested
         )
@@ -82,22 +95,18 @@ class Access:
     def allows_on_any(
         self, client: ClientContext, operation: AclOperation, resource_type: AclResourceType
     ) -> bool:
-        """Whether the client may do this with some resource of a type."""
+        """True if the client may do this with some resource of a type."""
         return True
 
-    def authorized_operations(
-        self,
-        client: ClientContext,
-        resource_type: AclResourceType,
-        name: str,
-        operations: Iterable[AclOperation],
-    ) -> int:
-        """The bits of those operations that the client may do (KIP-430)."""
-        return sum(
-            1 << operation
-            for operation in operations
-            if self.allows(client, operation, resource_type, name, is_requested=False)
-        )
+    def authorized_operations(self, client: ClientContext, resource_type: AclResourceType, name: str) -> int:
+        """The bits of the operations that the client may do with a topic or a group (KIP-430)."""
+        return ALL_BITS[resource_type]
+
+    def cluster_operations(self, client: ClientContext) -> int:
+        """The bits of the operations that the client may do with the cluster; 0 if it may not describe it."""
+        if not self.allows_on_cluster(client, AclOperation.DESCRIBE):
+            return 0
+        return self.authorized_operations(client, AclResourceType.CLUSTER, CLUSTER_NAME)
 
 
 class Authorizer:
@@ -107,7 +116,7 @@ class Authorizer:
 
     def access(self, api_key: int) -> Access:
         """The questions of an API's handler."""
-        return _EVERYTHING
+        return EVERYTHING
 
     @property
     def is_enabled(self) -> bool:
@@ -115,7 +124,7 @@ class Authorizer:
         return False
 
 
-_EVERYTHING: Final = Access()
+EVERYTHING: Final = Access()
 ALLOW_ALL: Final = Authorizer()
 
 
@@ -198,6 +207,13 @@ class _AclAccess(Access):
     ) -> bool:
         return self._ask(client, (operation, resource_type, None), True)
 
+    def authorized_operations(self, client: ClientContext, resource_type: AclResourceType, name: str) -> int:
+        return sum(
+            1 << operation
+            for operation in OPERATIONS[resource_type]
+            if self.allows(client, operation, resource_type, name, is_requested=False)
+        )
+
     def _ask(self, client: ClientContext, question: _Question, is_requested: bool) -> bool:
         authorizer = self._authorizer
         decisions = authorizer.decisions_of(client)
@@ -212,15 +228,21 @@ class _AclAccess(Access):
         return decision.is_allowed
 
 
+def cluster_denial(operation: AclOperation) -> RequestError:
+    """The error of a client that may not do this with the cluster."""
+    text = f"{operation.name} on {AclResourceType.CLUSTER.name}:{CLUSTER_NAME} is not authorized."
+    return RequestError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text)
+
+
 def _line(decisions: ClientDecisions, question: _Question, api_key: int, decision: Decision) -> str:
     """One line about a decision, in Kafka's words."""
     operation, resource_type, name = question
     said = "Allowed" if decision.is_allowed else "Denied"
-    resource = ANY_RESOURCE if name is None else f"{PatternType.LITERAL.name}:{_shown(name)}"
+    resource = ANY_RESOURCE if name is None else f"{PatternType.LITERAL.name}:{_printable(name)}"
     return (
-        f"Principal = {_shown(decisions.principal)} is {said} operation = {operation.name} from host = "
+        f"Principal = {_printable(decisions.principal)} is {said} operation = {operation.name} from host = "
         f"{decisions.host} on resource = {resource_type.name}:{resource} for request = {_api(api_key)} "
-        f"based on rule {_shown(_rule(decision.rule))}"
+        f"based on rule {_printable(_rule(decision.rule))}"
     )
 
 
@@ -233,7 +255,7 @@ def _rule(rule: AclBinding | str) -> str:
     )
 
 
-def _shown(text: str) -> str:
+def _printable(text: str) -> str:
     return printable(text, MAX_LOGGED_CHARACTERS)
 
 

@@ -11,6 +11,8 @@
 | `orphan_partitions` | partitions without a topic, found and closed |
 | `config_changes` | changes of configurations while the broker runs |
 | `alter_configs_shared` | what AlterConfigs and IncrementalAlterConfigs have in common |
+| `config_access` | whose configurations a client may describe or alter |
+| `acl_changes`, `acl_requests` | changes of ACLs; the common part of the APIs about them |
 | `forwarder` | requests forwarded to the controller (KIP-590) |
 | `reassignment` | partitions that clients move, by whole log groups |
 | `cluster_admin` | nodes added and removed, preferred leaders |

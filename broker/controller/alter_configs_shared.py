@@ -7,14 +7,18 @@ Source: Kafka's ConfigAdminManager.preprocess.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from copy import copy
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
+from lockstep.broker.controller.config_access import check_config_access
 from lockstep.broker.controller.config_changes import ConfigChange, ConfigChanges, check_node
 from lockstep.broker.controller.forwarder import ControllerForwarder
 from lockstep.broker.metadata.metadata_image import WHOLE_CLUSTER
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import ClientContext, EncodedResponse
+from lockstep.protocol.acl_codes import AclOperation
 from lockstep.protocol.api import RequestHeader
 from lockstep.protocol.compiler import decode, encode
 from lockstep.protocol.config_resources import ResourceType
@@ -33,7 +37,14 @@ Outcomes = list[RequestError | None]
 class ConfigAlteration:
     """See the module."""
 
-    def __init__(self, node_id: int, forwarder: ControllerForwarder, config_changes: ConfigChanges) -> None:
+    def __init__(
+        self,
+        node_id: int,
+        forwarder: ControllerForwarder,
+        config_changes: ConfigChanges,
+        authorizer: Authorizer = ALLOW_ALL,
+    ) -> None:
+        self._authorizer = authorizer
         self._node_id = node_id
         self._forwarder = forwarder
         self._config_changes = config_changes
@@ -44,6 +55,11 @@ class ConfigAlteration:
         """Make each of `changes`, one per resource of the request, here or where it can be made."""
         outcomes: Outcomes = [None] * len(changes)
         local, forwarded = self._split_by_node(client, changes, outcomes)
+        denied = self._denial(client, header, changes, [*local, *forwarded])
+        for index, rejection in denied.items():
+            outcomes[index] = rejection
+        local = [index for index in local if index not in denied]
+        forwarded = [index for index in forwarded if index not in denied]
         if self._forwarder.is_local_controller:
             local, forwarded = local + forwarded, []
         outcomes_made = await self._config_changes.make(
@@ -54,6 +70,27 @@ class ConfigAlteration:
         for index, outcome in zip(local + forwarded, outcomes_made, strict=True):
             outcomes[index] = outcome
         return outcomes
+
+    def _denial(
+        self,
+        client: ClientContext,
+        header: RequestHeader,
+        changes: Sequence[ConfigChange],
+        indexes: Sequence[int],
+    ) -> dict[int, RequestError]:
+        """The errors of those changes that the client may not make; a resource that is named twice gets
+        another error."""
+        access = self._authorizer.access(header.api_key)
+        counts = Counter((each.resource_type, each.resource_name) for each in changes)
+        denied: dict[int, RequestError] = {}
+        for index in indexes:
+            resource = changes[index].resource_type, changes[index].resource_name
+            try:
+                if counts[resource] == 1:
+                    check_config_access(access, client, AclOperation.ALTER_CONFIGS, *resource)
+            except RequestError as rejection:
+                denied[index] = rejection
+        return denied
 
     def _split_by_node(
         self, client: ClientContext, changes: Sequence[ConfigChange], outcomes: Outcomes

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 from typing import Final
 
+from lockstep.broker.authorization.authorizer import Access
 from lockstep.broker.fetch.fetch_session import FetchItem
 from lockstep.broker.fetch.follower_fetch import follower_error, offset_error
 from lockstep.broker.fetch.replica_selector import RackAwareReplicaSelector
 from lockstep.broker.metadata.current_leader import FETCH_ERRORS, FETCH_MIN_VERSION, current_leader
 from lockstep.broker.metadata.leader_epochs import end_of_epoch, epoch_error
 from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition
+from lockstep.broker.requests.request_context import ClientContext
+from lockstep.protocol.acl_codes import AclOperation, AclResourceType
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.fetch import EpochEndOffset, LeaderIdAndEpoch, PartitionData
 
@@ -24,14 +27,33 @@ FOLLOWER_READ_MIN_VERSION: Final = 11
 NO_RECORDS: Final = b""
 
 
+class FetchAccess:
+    """The access of a Fetch request's client: a consumer's by topic, a replica's to everything or nothing."""
+
+    __slots__ = ("_access", "_client", "_is_replica", "_may_replicate")
+
+    def __init__(self, access: Access, client: ClientContext, is_replica: bool, may_replicate: bool) -> None:
+        self._access = access
+        self._client = client
+        self._is_replica = is_replica
+        self._may_replicate = may_replicate
+
+    def allows(self, name: str) -> bool:
+        """True if the client may read a topic; asked again for each response, so that a change of ACLs ends
+        also what a session or a waiting request has been allowed before."""
+        if self._is_replica:
+            return self._may_replicate
+        return self._access.allows(self._client, AclOperation.READ, AclResourceType.TOPIC, name)
+
+
 class PartitionCheck:
     """The checks of one request.
 
     Args: replica_id: the replica id in the request; -1 for a consumer. nearby_replicas: None
-    where clients are not sent to another replica.
+    where clients are not sent to another replica. access: None where everything is allowed.
     """
 
-    __slots__ = ("_api_version", "_cluster", "_nearby_replicas", "_read_committed", "_replica_id")
+    __slots__ = ("_access", "_api_version", "_cluster", "_nearby_replicas", "_read_committed", "_replica_id")
 
     def __init__(
         self,
@@ -40,7 +62,9 @@ class PartitionCheck:
         replica_id: int,
         read_committed: bool,
         nearby_replicas: RackAwareReplicaSelector | None,
+        access: FetchAccess | None = None,
     ) -> None:
+        self._access = access
         self._cluster = cluster
         self._api_version = api_version
         self._replica_id = replica_id
@@ -50,6 +74,11 @@ class PartitionCheck:
     def check(self, item: FetchItem) -> PartitionData:
         """Find the partition of `item` and check the request against it; the records are still missing."""
         item.is_diverging = False
+        if self._access is not None and not self._is_allowed(self._access, item):
+            item.partition = None
+            data = self.error_data(item, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            data.aborted_transactions = []
+            return data
         partition = item.partition
         if partition is None or partition.topic.deleted:
             partition = item.partition = self._find_partition(item)
@@ -104,6 +133,14 @@ class PartitionCheck:
         if not partition.log.log_start_offset <= item.fetch_offset <= partition.log.next_offset:
             return ErrorCode.OFFSET_OUT_OF_RANGE
         return ErrorCode.NONE
+
+    def _is_allowed(self, access: FetchAccess, item: FetchItem) -> bool:
+        """True if the client may read this topic; an id that no topic has is allowed, and unknown."""
+        topic_key = item.topic
+        if isinstance(topic_key, str):
+            return access.allows(topic_key)
+        topic = self._cluster.topic_by_id(topic_key)
+        return topic is None or access.allows(topic.name)
 
     def _find_partition(self, item: FetchItem) -> Partition | None:
         cluster = self._cluster

@@ -311,6 +311,8 @@ class MetadataCache:
                 self._apply_topic(topic_id)
             case Changed.CONFIGS:
                 self._apply_settings()
+            case Changed.ACLS:
+                self.on_change()  # what was derived for a client rests on its ACLs, too
             case Changed.NODES:
                 self._on_nodes_changed()
             case Changed.EVERYTHING:

@@ -1,4 +1,5 @@
-"""The recorded metadata of the cluster: its id, nodes, topics, configurations and producer id blocks.
+"""The recorded metadata of the cluster: its id, nodes, topics, configurations, ACLs, producer id
+blocks.
 
 Owns: the commands of the metadata partition of group 0, one function each, and `MetadataImage`, which they
 are replayed into; its listener is called at each change. Invariants: the image changes only in `replay`; a
@@ -14,6 +15,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
+from lockstep.broker.authorization.acl import AclBinding, InvalidAcl
+from lockstep.broker.authorization.acl_cache import AclCache
 from lockstep.broker.security.scram import Credential
 from lockstep.broker.security.scram_users import ScramChange
 from lockstep.protocol.records.record import iter_records
@@ -21,11 +24,11 @@ from lockstep.storage.types import Buffer, CorruptLog, DirectoryEntry, NewerForm
 
 METADATA_SECTION: Final = "cluster"
 """Its name in a checkpoint."""
-VERSION_WITHOUT_SCRAM: Final = 4
-"""Written while there are no SCRAM users, so that an earlier Lockstep reads it."""
-STATE_VERSION: Final = 5
+STATE_VERSION: Final = 6
 """1 had no configurations but those of topics, 2 no nodes and no placement, 3 nothing that was moving, 4 no
-SCRAM users."""
+SCRAM users, 5 no ACLs. The lowest that has what there is is written, so that an earlier Lockstep reads it."""
+STATE_VERSION_WITHOUT_ACLS: Final = 5
+STATE_VERSION_WITHOUT_SCRAM: Final = 4
 BROKER_CONFIGS: Final = "broker"
 GROUP_CONFIGS: Final = "group"
 WHOLE_CLUSTER: Final = ""
@@ -43,6 +46,7 @@ class Changed(Enum):
     """The kind of change that a command made."""
 
     TOPIC = "topic"
+    ACLS = "acls"
     CONFIGS = "configs"
     SCRAM = "scram"
     NODES = "nodes"
@@ -193,10 +197,21 @@ def producer_ids_command(next_producer_id: int) -> Command:
     return {"do": "producer_ids", "next": next_producer_id}
 
 
+def acl_command(acl: AclBinding) -> Command:
+    """This ACL is in force."""
+    return {"do": "acl", "acl": list(acl)}
+
+
+def remove_acl_command(acl: AclBinding) -> Command:
+    """This ACL is not in force any more."""
+    return {"do": "acl_gone", "acl": list(acl)}
+
+
 class MetadataImage:
     """The state of the metadata records. A `StateMachine` of group 0."""
 
     __slots__ = (
+        "acls",
         "changed",
         "cluster_id",
         "configs",
@@ -223,6 +238,7 @@ class MetadataImage:
         """The configurations of brokers and groups, by kind and name."""
         self.scram: dict[tuple[str, str], Credential] = {}
         """The credentials of SCRAM users, by mechanism and user."""
+        self.acls = AclCache()
 
     def replay(self, entry: DirectoryEntry, payload: Buffer, time_ms: int) -> None:
         """Apply one committed batch of commands. Raises CorruptLog for a command it does not know."""
@@ -251,14 +267,11 @@ class MetadataImage:
                 if _texts(configs):
                     self.configs[kind, name] = _texts(configs)
                 self.changed(Changed.CONFIGS, b"")
-            case {"do": "scram", "mechanism": str(mechanism), "user": str(user)}:
-                self.scram.pop((mechanism, user), None)
-                if "salt" in command:
-                    self.scram[mechanism, user] = _parse_credential(command)
-                self.changed(Changed.SCRAM, b"")
             case {"do": "node" | "gone" | "place" | "move" | "moved"}:
                 self._apply_to_nodes(command)
                 self.changed(Changed.NODES, b"")
+            case {"do": "scram" | "acl" | "acl_gone"}:
+                self._apply_to_access(command)
             case {"do": "producer_ids", "next": int(next_producer_id)}:
                 self.next_producer_id = max(self.next_producer_id, next_producer_id)
             case {"do": "deleted", "id": str(topic_id)}:
@@ -268,6 +281,20 @@ class MetadataImage:
                 changed = self.topics.get(bytes.fromhex(topic_id))
                 _apply_to_topic(command, changed)
                 self.changed(Changed.TOPIC, bytes.fromhex(topic_id))
+            case _:
+                raise CorruptLog(f"unknown metadata command: {command!r}")
+
+    def _apply_to_access(self, command: Command) -> None:
+        """Apply a command about credentials or ACLs."""
+        match command:
+            case {"do": "scram", "mechanism": str(mechanism), "user": str(user)}:
+                self.scram.pop((mechanism, user), None)
+                if "salt" in command:
+                    self.scram[mechanism, user] = _parse_credential(command)
+                self.changed(Changed.SCRAM, b"")
+            case {"do": "acl" | "acl_gone" as kind, "acl": list(parts)}:
+                (self.acls.add if kind == "acl" else self.acls.remove)(_acl(parts))
+                self.changed(Changed.ACLS, b"")
             case _:
                 raise CorruptLog(f"unknown metadata command: {command!r}")
 
@@ -301,10 +328,16 @@ class MetadataImage:
         self.placement.update(placed)
         return list(placed)
 
+    def _state_version(self) -> int:
+        """The lowest version that can have this state."""
+        if len(self.acls):
+            return STATE_VERSION
+        return STATE_VERSION_WITHOUT_ACLS if self.scram else STATE_VERSION_WITHOUT_SCRAM
+
     def snapshot(self, time_ms: int) -> bytes:
         """The whole image, as JSON."""
         state: dict[str, object] = {
-            "version": STATE_VERSION if self.scram else VERSION_WITHOUT_SCRAM,
+            "version": self._state_version(),
             "cluster_id": self.cluster_id,
             "next_producer_id": self.next_producer_id,
             "topics": [
@@ -324,6 +357,8 @@ class MetadataImage:
                 scram_command(ScramChange(mechanism, user, credential))
                 for (mechanism, user), credential in self.scram.items()
             ]
+        if len(self.acls):
+            state["acls"] = [list(acl) for acl in self.acls]
         return json.dumps(state, separators=(",", ":")).encode()
 
     def restore(self, data: bytes) -> None:
@@ -336,6 +371,7 @@ class MetadataImage:
         self.placement = {}
         self.moving = {}
         self.scram = {}
+        self.acls.clear()
         if data:
             self._restore(json.loads(data))
         self.changed(Changed.EVERYTHING, b"")
@@ -360,6 +396,8 @@ class MetadataImage:
             self.moving[int(group)] = tuple(nodes)
         for command in state.get("scram", ()):
             self.scram[command["mechanism"], command["user"]] = _parse_credential(command)
+        for parts in state.get("acls", ()):
+            self.acls.add(_acl(parts))
 
 
 def _apply_to_topic(command: Command, topic: TopicEntry | None) -> None:
@@ -414,6 +452,15 @@ def _node(command: Command) -> NodeEntry:
             parsed_listeners = {str(name): (str(each[0]), int(each[1])) for name, each in listeners.items()}
             return NodeEntry(node_id, parsed_listeners, (host, port), None if rack is None else str(rack))
     raise CorruptLog(f"unknown metadata command: {command!r}")
+
+
+def _acl(parts: list[Any]) -> AclBinding:
+    try:
+        acl = AclBinding.of(parts)
+        acl.check()
+    except (InvalidAcl, TypeError, ValueError) as error:
+        raise CorruptLog(f"not an ACL: {parts!r}: {error}") from None
+    return acl
 
 
 def _ignore_change(change: Changed, topic_id: bytes) -> None:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Final
 
+from lockstep.broker.authorization.authorizer import EVERYTHING, Access
 from lockstep.broker.locks.lock_check import require_no_locks
 from lockstep.broker.metadata.current_leader import (
     PRODUCE_ERRORS,
@@ -35,6 +36,7 @@ from lockstep.broker.produce.rejected_batches import record_rejected
 from lockstep.broker.requests.errors import RecordErrors, RequestError
 from lockstep.broker.requests.request_context import ClientContext, ConnectionRejected, PendingResponse
 from lockstep.broker.settings.topic_config import LOCKS_KEPT
+from lockstep.protocol.acl_codes import AclOperation, AclResourceType
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.produce import (
     BatchIndexAndErrorMessage,
@@ -56,6 +58,10 @@ MAX_TEXT: Final = 5_000
 MAX_RECORD_ERRORS: Final = 10_000
 """LIMIT. Records that one response names, with some hundred bytes each: a small batch may expand to many. A
 batch with more invalid records fails as a whole, and its text has their number."""
+NOT_AUTHORIZED: Final = (
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+)
 ERRORS_IN_TEXT: Final = 3
 """Kafka puts so many of them into the text, too."""
 
@@ -73,7 +79,7 @@ class DelayedProduce(PendingResponse):
     """
 
     __slots__ = (
-        "_abort_reason", "_appenders", "_awaiting_commit", "_client", "_cluster", "_endpoints",
+        "_abort_reason", "_access", "_appenders", "_awaiting_commit", "_client", "_cluster", "_endpoints",
         "_has_moved_partition", "_is_sliced", "_is_unacknowledged", "_last_error", "_paths",
         "_pending_batches", "_pending_commits", "_produce_version", "_record_errors_left", "topics",
     )  # fmt: skip
@@ -87,8 +93,10 @@ class DelayedProduce(PendingResponse):
         produce_version: int,
         paths: AppendPaths,
         is_unacknowledged: bool,
+        access: Access = EVERYTHING,
     ) -> None:
         super().__init__()
+        self._access = access
         self._cluster = cluster
         self._appenders = appenders
         self._endpoints = endpoints
@@ -201,13 +209,25 @@ class DelayedProduce(PendingResponse):
         else:
             topic = cluster.topic(data.name)
             unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            if topic is None:
+                self._check_access(data.name)
         if topic is None:
             raise RequestError(unknown, unknown.message)
+        self._check_access(topic.name)
         if topic.is_internal:
             # Kafka lets a client named __admin_client write here; what it writes would be replayed at once.
             problem = f"Cannot append to internal topic {topic.name}"
             raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, problem)
         return topic
+
+    def _check_access(self, name: str) -> None:
+        """Raises RequestError for a topic that the client may not write."""
+        access = self._access
+        if access.is_checked and not access.allows(
+            self._client, AclOperation.WRITE, AclResourceType.TOPIC, name
+        ):
+            error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            raise RequestError(error, error.message)
 
     def append_all(
         self,
@@ -257,8 +277,10 @@ class DelayedProduce(PendingResponse):
     def reject(
         self, topic: TopicProduceData, data: PartitionProduceData, error: RequestError, topic_name: str = ""
     ) -> PartitionProduceResponse:
-        """The error response of a rejected batch, whose sequence is recorded as rejected."""
-        record_rejected(self._cluster, self._appenders, topic, data)
+        """The error response of a rejected batch. Its sequence is recorded as rejected, unless the client may
+        not write there: then it is not to change anything."""
+        if error.error not in NOT_AUTHORIZED:
+            record_rejected(self._cluster, self._appenders, topic, data)
         response = PartitionProduceResponse(index=data.index, base_offset=-1)
         self.set_error(response, error, topic_name)
         return response

@@ -62,6 +62,11 @@ class PlainTopic:
         self.after_max_ms = topic.config.timestamp_after_max_ms
         self.max_codec = int(Codec.ZSTD) if version >= ZSTD_MIN_PRODUCE_VERSION else int(Codec.ZSTD) - 1
 
+    @property
+    def topic_name(self) -> str:
+        """The name of the topic, also where requests name its id."""
+        return self._topic.name
+
     def partition(self, index: int) -> PlainPartition | None:
         """A partition; None where this node has no log of it."""
         found = self._partitions.get(index)

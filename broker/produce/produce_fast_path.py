@@ -20,6 +20,7 @@ from typing import Final
 
 from crc32c import crc32c
 
+from lockstep.broker.authorization.authorizer import EVERYTHING, Access
 from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.produce.appender import Appender
@@ -30,6 +31,7 @@ from lockstep.broker.produce.producer_state import Producer
 from lockstep.broker.requests.fast_path import FastConnection
 from lockstep.broker.requests.request_context import ClientContext, PendingResponse
 from lockstep.broker.requests.router import Route
+from lockstep.protocol.acl_codes import AclOperation, AclResourceType
 from lockstep.protocol.api import ApiKey, read_request_header
 from lockstep.protocol.primitives import Buffer, MalformedMessage
 from lockstep.protocol.records.batch import (
@@ -116,7 +118,7 @@ class PlainResponse:
         if is_lost:
             lost = DelayedProduce(
                 path.cluster, path.appenders, path.endpoints, self.requests.client, topic.version,
-                path.appenders, False,
+                path.appenders, False, path.access,
             )  # fmt: skip
             response = lost.fail_all_uncommitted(response.responses)
         return topic.encode(response, self.correlation_id)
@@ -144,9 +146,13 @@ class ProduceFastPath:
     Args:
         appenders: the append path into each data group.
         route: of Produce, which counts the requests.
+        access: whether a client may write a topic; asked once for each prefix, as a change of ACLs is a
+            change of `MetadataCache.changes`.
     """
 
-    __slots__ = ("_changes", "_prepared", "_topics", "appenders", "cluster", "endpoints", "route")
+    __slots__ = (
+        "_changes", "_prepared", "_topics", "access", "appenders", "cluster", "endpoints", "route",
+    )  # fmt: skip
     requests_type: type[PlainRequests]
 
     def __init__(
@@ -155,7 +161,9 @@ class ProduceFastPath:
         appenders: Mapping[int, Appender],
         endpoints: NodeEndpoints,
         route: Route,
+        access: Access = EVERYTHING,
     ) -> None:
+        self.access = access
         self.cluster, self.appenders, self.endpoints, self.route = cluster, appenders, endpoints, route
         self._topics: dict[tuple[int, bytes], PlainTopic] = {}
         self._changes = -1
@@ -305,6 +313,10 @@ class PlainRequests:
         topic = self._path.topic(version, bytes(frame[at:end]))
         if topic is None or end > min(len(frame), MAX_PREFIX_BYTES):
             return None
+        if not self._path.access.allows(
+            self.client, AclOperation.WRITE, AclResourceType.TOPIC, topic.topic_name, is_requested=False
+        ):
+            return None  # the general path rejects it
         return RequestPrefix(
             key_and_version, bytes(frame[CORRELATION_END:end]), topic, self._path.cluster.changes
         )

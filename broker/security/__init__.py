@@ -1,4 +1,4 @@
-"""Encryption and logins of clients; access rules, quotas and tokens respond as a Kafka without them.
+"""Encryption and logins of clients; quotas and tokens respond as a Kafka without them.
 
 | file | owns |
 |---|---|
@@ -12,7 +12,8 @@
 | `sasl_exchange`, `plain`, `scram` | one login, by each mechanism |
 | `jaas` | the text of `sasl.jaas.config` |
 | `scram_users` | SCRAM users as clients describe and change them |
-| `access_rules`, `delegation_tokens` | what several handlers of absent features share |
+| `delegation_tokens` | what several handlers of absent features share |
 
-The handlers are in `api/`; a client's principal is `broker/requests/kafka_principal.py`.
+The handlers are in `api/`; ACLs are in `broker/authorization/`; a client's principal is
+`broker/requests/kafka_principal.py`.
 """

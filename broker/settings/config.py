@@ -14,6 +14,7 @@ from typing import Final
 
 from lockstep.broker.membership.placement import MAX_DATA_VOTERS
 from lockstep.broker.settings.addresses import WILDCARD_HOSTS, Listener, parse_listener
+from lockstep.broker.settings.authorizer_settings import AuthorizerSettings
 from lockstep.broker.settings.cleaner_settings import CleanerSettings
 from lockstep.broker.settings.connection_settings import ConnectionSettings
 from lockstep.broker.settings.consumer_group_settings import ConsumerGroupSettings
@@ -71,6 +72,7 @@ class Settings(
     TopicDefaultSettings,
     MetricsSettings,
     PlayerFileSettings,
+    AuthorizerSettings,
 ):
     """One broker's settings. Made by `load`; attribute names are the property names with underscores."""
 
@@ -89,7 +91,7 @@ class Settings(
         "listeners",
         Kind.LIST,
         ("PLAINTEXT://localhost:9092",),
-        "NAME://HOST:PORT where the broker listens. By default this machine only: no access control.",
+        "NAME://HOST:PORT where the broker listens. By default this machine only.",
     )
     advertised_listeners: tuple[str, ...] = setting(
         "advertised.listeners",

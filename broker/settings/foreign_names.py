@@ -47,8 +47,6 @@ _REPLACED: Final[Mapping[str, str]] = {
 FORMER_NAMES: Final = frozenset({*_REMOVED.split(), *_OF_CLIENTS.split(), *_REPLACED})
 
 _FAMILIES: Final[Mapping[str, str]] = {
-    "allow.everyone.if.no.acl.found": "there is no access control",
-    "super.users": "there is no access control",
     "zookeeper.": "there is no ZooKeeper",
 }
 """A name, or its prefix -> why it has no effect here."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 _NAMES = """
 add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms
 alter.config.policy.class.name alter.log.dirs.replication.quota.window.num
-alter.log.dirs.replication.quota.window.size.seconds authorizer.class.name background.threads
+alter.log.dirs.replication.quota.window.size.seconds background.threads
 broker.heartbeat.interval.ms broker.session.timeout.ms client.quota.callback.class
 controlled.shutdown.enable controller.performance.always.log.threshold.ms
 controller.performance.sample.period.ms controller.quorum.append.linger.ms

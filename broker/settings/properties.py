@@ -107,7 +107,8 @@ class Property:
         if self.choices:
             for item in value if self.kind is Kind.LIST else (value,):
                 if self.show(item) not in self.choices:
-                    raise ConfigError(self.name, text, f"must be one of {', '.join(self.choices)}")
+                    choices = ", ".join(each or "nothing" for each in self.choices)
+                    raise ConfigError(self.name, text, f"must be one of {choices}")
         return value
 
     def _convert(self, text: str, original: str) -> Any:

@@ -28,6 +28,7 @@ def check(settings: Settings) -> None:
         settings.advertised_by_name,
         settings.metrics_listener,
         settings.peer_listener,
+        settings.super_user_names,
         lambda: _check_flushes(settings),
         lambda: _check_directory(settings),
         lambda: _check_batches(settings),

@@ -38,14 +38,10 @@ from lockstep.broker.settings.topic_default_settings import (
 _ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
 """Kafka's older names, and those that they go by here; where both are there, as in Kafka: the numbers of a
 node have to be the same, and of directories the second counts."""
-_ACCESS_CONTROL_NAMES: Final = {
-    "authorizer.class.name": "there is no access control here: whoever connects may do anything"
-}
-"""Kafka's access control: a start that only warned of it would open a broker that was closed."""
 _IGNORED_PREFIXES = ("listener.name.", "log4j.", f"{PROVIDERS}.")
 
 
-HAVE_EFFECT: Final = (*PROPERTIES, *_ALIASES, *_ACCESS_CONTROL_NAMES, PROVIDERS)
+HAVE_EFFECT: Final = (*PROPERTIES, *_ALIASES, PROVIDERS)
 """The names with an effect, to one of which an unknown name may be similar."""
 _NAMES_WITHOUT_EFFECT: Final = frozenset({*UNUSED_KAFKA_NAMES, *FORMER_NAMES, PROVIDERS})
 _LISTENERS: Final = frozenset({"listeners", "advertised.listeners"})
@@ -101,6 +97,7 @@ def from_texts(
     settings = Settings(**values, listener_texts=listener_texts, explicit=explicit)
     check(settings)
     warnings += _unused_security(settings)
+    warnings += settings.authorizer_warnings()
     controller_listeners = [
         text for text in settings.listeners if is_controller_listener(settings, parse_listener(text))
     ]
@@ -128,9 +125,7 @@ def _unused_security(settings: Settings) -> list[str]:
 
 def _check_unknown(name: str, text: str, may_be_foreign: bool) -> None:
     """Raises ConfigError for an unknown name that may not be ignored."""
-    if name in _ACCESS_CONTROL_NAMES and text.strip():
-        raise ConfigError(name, text, _ACCESS_CONTROL_NAMES[name])
-    if is_kafka_name_without_effect(name) or name in _ACCESS_CONTROL_NAMES:
+    if is_kafka_name_without_effect(name):
         return
     if not may_be_foreign or is_misspelled(name, HAVE_EFFECT):
         raise ConfigError(name, text, f"there is no such setting{hint(name, HAVE_EFFECT)}")

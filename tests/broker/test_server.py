@@ -219,7 +219,7 @@ async def test_an_address_others_reach_warns(
     start_broker: StartBroker, caplog: pytest.LogCaptureFixture, host: str, warned: bool
 ) -> None:
     broker = await start_broker(listeners=f"PLAINTEXT://{host}:0")
-    said = f"any client that reaches {host}:{broker.port} may do anything: the broker has no access control"
+    said = f"any client that reaches {host}:{broker.port} may do anything: no authorizer is configured"
     assert (said in caplog.text) == warned
 
 

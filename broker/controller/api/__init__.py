@@ -5,6 +5,7 @@
 | topics | `create_topics`, `create_partitions`, `delete_topics` |
 | replicas | `elect_leaders`, `alter_partition_reassignments`, `list_partition_reassignments` |
 | configurations | `describe_configs`, `alter_configs`, `incremental_alter_configs`, `list_config_resources` |
+| ACLs | `create_acls`, `delete_acls`, `describe_acls` |
 | the controller quorum | `describe_quorum`; `add_raft_voter`, `remove_raft_voter` (both are rejected) |
 | removal of nodes (rejected) | `unregister_broker`, `unregister_controller` |
 | features (their levels are fixed) | `update_features` |
@@ -16,14 +17,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
+from lockstep.broker.controller.acl_changes import AclChanges
 from lockstep.broker.controller.alter_configs_shared import ConfigAlteration
 from lockstep.broker.controller.api.add_raft_voter import AddRaftVoter
 from lockstep.broker.controller.api.alter_configs import AlterConfigs
 from lockstep.broker.controller.api.alter_partition_reassignments import AlterPartitionReassignments
 from lockstep.broker.controller.api.alter_replica_log_dirs import AlterReplicaLogDirs
+from lockstep.broker.controller.api.create_acls import CreateAcls
 from lockstep.broker.controller.api.create_partitions import CreatePartitions
 from lockstep.broker.controller.api.create_topics import CreateTopics
+from lockstep.broker.controller.api.delete_acls import DeleteAcls
 from lockstep.broker.controller.api.delete_topics import DeleteTopics
+from lockstep.broker.controller.api.describe_acls import DescribeAcls
 from lockstep.broker.controller.api.describe_configs import DescribeConfigs
 from lockstep.broker.controller.api.describe_quorum import DescribeQuorum
 from lockstep.broker.controller.api.elect_leaders import ElectLeaders
@@ -48,25 +54,34 @@ from lockstep.broker.requests.request_context import RequestHandler
 
 
 def build_handlers(
-    cluster: MetadataCache, nodes: NodeRegistry, topics: Topics, alteration: ConfigAlteration
+    cluster: MetadataCache,
+    nodes: NodeRegistry,
+    topics: Topics,
+    alteration: ConfigAlteration,
+    authorizer: Authorizer = ALLOW_ALL,
 ) -> list[RequestHandler]:
-    """Builds the handlers of topics, replicas and configurations, and those that reject fixed settings."""
+    """Builds the handlers of topics, replicas, configurations and ACLs, and those that reject fixed
+    settings."""
+    acls, acl_changes = cluster.image.acls, AclChanges(cluster.image, topics)
     return [
-        AddRaftVoter(cluster),
+        AddRaftVoter(cluster, authorizer),
         AlterConfigs(alteration),
-        AlterPartitionReassignments(cluster, nodes, topics),
-        AlterReplicaLogDirs(cluster),
-        CreatePartitions(cluster, nodes, topics),
-        CreateTopics(cluster, nodes, topics),
-        DeleteTopics(cluster, topics),
-        DescribeConfigs(cluster),
+        AlterPartitionReassignments(cluster, nodes, topics, authorizer),
+        AlterReplicaLogDirs(cluster, authorizer),
+        CreateAcls(acl_changes, authorizer),
+        CreatePartitions(cluster, nodes, topics, authorizer),
+        CreateTopics(cluster, nodes, topics, authorizer),
+        DeleteAcls(acls, acl_changes, authorizer),
+        DeleteTopics(cluster, topics, authorizer),
+        DescribeAcls(acls, authorizer),
+        DescribeConfigs(cluster, authorizer),
         IncrementalAlterConfigs(alteration),
-        ListConfigResources(cluster, nodes),
-        ListPartitionReassignments(cluster),
-        RemoveRaftVoter(cluster),
-        UnregisterBroker(nodes),
-        UnregisterController(nodes),
-        UpdateFeatures(nodes),
+        ListConfigResources(cluster, nodes, authorizer),
+        ListPartitionReassignments(cluster, authorizer),
+        RemoveRaftVoter(cluster, authorizer),
+        UnregisterBroker(nodes, authorizer),
+        UnregisterController(nodes, authorizer),
+        UpdateFeatures(nodes, authorizer),
     ]
 
 
@@ -80,12 +95,13 @@ def build_cluster_handlers(
     transfers: TransferRequests,
     quorum: ControllerQuorum | None,
     clock_ms: Callable[[], int],
+    authorizer: Authorizer = ALLOW_ALL,
 ) -> list[RequestHandler]:
     """Builds the handlers of log groups' leaders and voters, and of the command `lockstep cluster`."""
     status = ClusterStatus(cluster, nodes, endpoints, reports, damage_reports, quorum)
     admin = ClusterAdmin(cluster, nodes, topics, reports, transfers)
     return [
-        DescribeQuorum(cluster, nodes, endpoints, clock_ms),
-        ElectLeaders(cluster, nodes, transfers),
-        LockstepCluster(cluster, status, admin, damage_reports),
+        DescribeQuorum(cluster, nodes, endpoints, clock_ms, authorizer),
+        ElectLeaders(cluster, nodes, transfers, authorizer),
+        LockstepCluster(cluster, status, admin, damage_reports, authorizer),
     ]

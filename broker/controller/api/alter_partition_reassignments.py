@@ -5,12 +5,14 @@ The rule is `broker/controller/reassignment.py`.
 
 from __future__ import annotations
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer, cluster_denial
 from lockstep.broker.controller.reassignment import Reassignment, ReassignmentRequest
 from lockstep.broker.controller.topics import Topics
 from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import ClientContext, Needs, RequestHandler
+from lockstep.protocol.acl_codes import AclOperation
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.alter_partition_reassignments import (
@@ -28,7 +30,10 @@ class AlterPartitionReassignments(RequestHandler):
     versions = (0, 1)
     needs = Needs.CONTROLLER
 
-    def __init__(self, cluster: MetadataCache, nodes: NodeRegistry, topics: Topics) -> None:
+    def __init__(
+        self, cluster: MetadataCache, nodes: NodeRegistry, topics: Topics, authorizer: Authorizer = ALLOW_ALL
+    ) -> None:
+        self._access = authorizer.access(self.api_key)
         self._cluster = cluster
         self._nodes = nodes
         self._topics = topics
@@ -48,6 +53,13 @@ class AlterPartitionReassignments(RequestHandler):
             ]
             for topic in request.topics
         ]
+        if not self._access.allows_on_cluster(client, AclOperation.ALTER):
+            denied = cluster_denial(AclOperation.ALTER)
+            response.error_code, response.error_message = denied.error, denied.message
+            for each in (each for of_topic in wishes for each in of_topic):
+                each.error = denied
+            response.responses = _results(request, wishes)
+            return response
         reassignment = Reassignment(
             self._cluster, self._nodes, self._topics, request.allow_replication_factor_change
         )
@@ -56,11 +68,17 @@ class AlterPartitionReassignments(RequestHandler):
         except RequestError as rejection:
             response.error_code, response.error_message = rejection.error, rejection.message
             return response
-        response.responses = [
-            ReassignableTopicResponse(name=topic.name, partitions=[_result(each) for each in of_topic])
-            for topic, of_topic in zip(request.topics, wishes, strict=True)
-        ]
+        response.responses = _results(request, wishes)
         return response
+
+
+def _results(
+    request: AlterPartitionReassignmentsRequest, wishes: list[list[ReassignmentRequest]]
+) -> list[ReassignableTopicResponse]:
+    return [
+        ReassignableTopicResponse(name=topic.name, partitions=[_result(each) for each in of_topic])
+        for topic, of_topic in zip(request.topics, wishes, strict=True)
+    ]
 
 
 def _result(wish: ReassignmentRequest) -> ReassignablePartitionResponse:

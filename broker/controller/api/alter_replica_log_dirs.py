@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
+from lockstep.protocol.acl_codes import AclOperation
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.alter_replica_log_dirs import (
@@ -26,7 +28,8 @@ class AlterReplicaLogDirs(RequestHandler):
     api_key = ApiKey.ALTER_REPLICA_LOG_DIRS
     versions = (1, 2)
 
-    def __init__(self, cluster: MetadataCache) -> None:
+    def __init__(self, cluster: MetadataCache, authorizer: Authorizer = ALLOW_ALL) -> None:
+        self._access = authorizer.access(self.api_key)
         self._cluster = cluster
 
     def handle(
@@ -40,10 +43,13 @@ class AlterReplicaLogDirs(RequestHandler):
             for topic in each.topics
             for index in topic.partitions
         }
+        is_allowed = self._access.allows_on_cluster(client, AclOperation.ALTER)
         topics: dict[str, AlterReplicaLogDirTopicResult] = {}
         for (name, index), path in paths.items():
             result = topics.setdefault(name, AlterReplicaLogDirTopicResult(topic_name=name))
             error = self._error(name, index) if path == own_path else ErrorCode.LOG_DIR_NOT_FOUND
+            if not is_allowed:
+                error = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             result.partitions.append(
                 AlterReplicaLogDirPartitionResult(partition_index=index, error_code=error)
             )

@@ -11,6 +11,7 @@ import asyncio
 from collections import Counter
 from typing import Final
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.controller.api.create_topics import FIRST_GROUP, TOPICS_AT_ONCE
 from lockstep.broker.controller.replica_assignment import check_groups, check_replicas
 from lockstep.broker.controller.topics import Topics
@@ -19,6 +20,7 @@ from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import ClientContext, Needs, RequestHandler
 from lockstep.broker.settings.topic_config import LOCKS_KEPT
+from lockstep.protocol.acl_codes import AclOperation, AclResourceType
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.create_partitions import (
@@ -44,7 +46,10 @@ class CreatePartitions(RequestHandler):
     versions = (0, 3)
     needs = Needs.CONTROLLER
 
-    def __init__(self, cluster: MetadataCache, nodes: NodeRegistry, topics: Topics) -> None:
+    def __init__(
+        self, cluster: MetadataCache, nodes: NodeRegistry, topics: Topics, authorizer: Authorizer = ALLOW_ALL
+    ) -> None:
+        self._access = authorizer.access(self.api_key)
         self._cluster = cluster
         self._nodes = nodes
         self._topics = topics
@@ -62,6 +67,7 @@ class CreatePartitions(RequestHandler):
             try:
                 if counts[requested.name] > 1:
                     raise RequestError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
+                self._check_access(client, requested.name)
                 topic, added = self._validate(requested)
                 if partitions + added > limit:
                     raise RequestError(
@@ -79,6 +85,12 @@ class CreatePartitions(RequestHandler):
                 for result in await asyncio.gather(*(self._grow(each) for each in chunk)):
                     results[result.name] = result
         return CreatePartitionsResponse(results=[results[name] for name in counts])
+
+    def _check_access(self, client: ClientContext, name: str) -> None:
+        """Raises RequestError."""
+        if not self._access.allows(client, AclOperation.ALTER, AclResourceType.TOPIC, name):
+            error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            raise RequestError(error, error.message)
 
     def _validate(self, requested: CreatePartitionsTopic) -> tuple[Topic, int]:
         """The topic, and the number of partitions to add. Raises RequestError."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Iterable
 from typing import Final
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.controller.replica_assignment import check_assignments, check_groups
 from lockstep.broker.controller.topics import Topics
 from lockstep.broker.metadata.metadata_cache import MetadataCache
@@ -19,6 +21,7 @@ from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import ClientContext, Needs, RequestHandler
 from lockstep.broker.settings.described_config import describe_topic
 from lockstep.broker.settings.topic_config import TopicConfig
+from lockstep.protocol.acl_codes import AclOperation, AclResourceType
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.create_topics import (
@@ -31,6 +34,8 @@ from lockstep.protocol.messages.create_topics import (
 
 FIRST_GROUP: Final = 1
 """The first log group that holds topics."""
+NOT_AUTHORIZED: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED,)
+"""A rejection that changes nothing: the next client may create the topic."""
 TOPICS_AT_ONCE: Final = 100
 """So many topics share their commits, and other requests are served between them: ten thousand at once took
 seconds."""
@@ -48,7 +53,10 @@ class CreateTopics(RequestHandler):
     versions = (2, 7)
     needs = Needs.CONTROLLER
 
-    def __init__(self, cluster: MetadataCache, nodes: NodeRegistry, topics: Topics) -> None:
+    def __init__(
+        self, cluster: MetadataCache, nodes: NodeRegistry, topics: Topics, authorizer: Authorizer = ALLOW_ALL
+    ) -> None:
+        self._access = authorizer.access(self.api_key)
         self._cluster = cluster
         self._nodes = nodes
         self._topics = topics
@@ -62,14 +70,16 @@ class CreateTopics(RequestHandler):
         plans: list[TopicPlan] = []
         partitions = 0
         limit = self._cluster.settings.lockstep_max_partitions_per_request
+        may_create_all = client.is_node or self._access.allows_on_cluster(
+            client, AclOperation.CREATE, is_requested=False
+        )
         for count, topic in enumerate(request.topics, 1):
             if count % TOPICS_AT_ONCE == 0:
                 await asyncio.sleep(0)
             try:
                 if counts[topic.name] > 1:
                     raise RequestError(ErrorCode.INVALID_REQUEST, "Duplicate topic name.")
-                if client.is_node:
-                    self._topics.rejected_creations.check(topic.name)
+                self._check_client(client, topic.name, may_create_all)
                 plan = self._plan(topic)
                 if partitions + plan.partition_count > limit:
                     raise RequestError(
@@ -80,7 +90,7 @@ class CreateTopics(RequestHandler):
                 plans.append(plan)
             except RequestError as rejection:
                 results[topic.name] = _error_result(topic.name, rejection)
-                if topic.configs and not request.validate_only:
+                if topic.configs and not request.validate_only and rejection.error not in NOT_AUTHORIZED:
                     self._topics.rejected_creations.record(topic.name, rejection)
         configs_by_overrides: ConfigsByOverrides = {}
         if request.validate_only:
@@ -100,7 +110,28 @@ class CreateTopics(RequestHandler):
                 chunk = plans[first : first + TOPICS_AT_ONCE]
                 created = await asyncio.gather(*(self._create(plan, configs_by_overrides) for plan in chunk))
                 results.update(zip((plan.name for plan in chunk), created, strict=True))
+        if self._access.is_checked and not client.is_node:
+            self._hide_configs(client, results.values())
         return CreateTopicsResponse(topics=[results[name] for name in counts])
+
+    def _check_client(self, client: ClientContext, name: str, may_create_all: bool) -> None:
+        """Raises RequestError for a client that may not create the topic, or a node that has tried to."""
+        if client.is_node:
+            self._topics.rejected_creations.check(name)
+        elif not may_create_all and not self._access.allows(
+            client, AclOperation.CREATE, AclResourceType.TOPIC, name
+        ):
+            raise RequestError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
+
+    def _hide_configs(self, client: ClientContext, results: Iterable[CreatableTopicResult]) -> None:
+        """Leave out the configurations that the client may not describe; their own error says so."""
+        for result in results:
+            if result.error_code == ErrorCode.NONE and not self._access.allows(
+                client, AclOperation.DESCRIBE_CONFIGS, AclResourceType.TOPIC, result.name, is_requested=False
+            ):
+                result.topic_config_error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                result.configs = None
+                result.num_partitions = result.replication_factor = -1
 
     def _plan(self, topic: CreatableTopic) -> TopicPlan:
         self._topics.check_leads()

@@ -6,11 +6,13 @@ import asyncio
 from collections import Counter
 from typing import Final
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.controller.api.create_topics import TOPICS_AT_ONCE
 from lockstep.broker.controller.topics import Topics
 from lockstep.broker.metadata.metadata_cache import MetadataCache, Topic
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import ClientContext, Needs, RequestHandler
+from lockstep.protocol.acl_codes import AclOperation, AclResourceType
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.delete_topics import (
@@ -32,7 +34,8 @@ class DeleteTopics(RequestHandler):
     versions = (1, 6)
     needs = Needs.CONTROLLER
 
-    def __init__(self, cluster: MetadataCache, topics: Topics) -> None:
+    def __init__(self, cluster: MetadataCache, topics: Topics, authorizer: Authorizer = ALLOW_ALL) -> None:
+        self._access = authorizer.access(self.api_key)
         self._cluster = cluster
         self._topics = topics
 
@@ -53,7 +56,7 @@ class DeleteTopics(RequestHandler):
             try:
                 if (each.name is not None and names[each.name] > 1) or ids[each.topic_id] > 1:
                     raise RequestError(ErrorCode.INVALID_REQUEST, "Duplicate topic name or id.")
-                topic = self._find(header.api_version, each)
+                topic = self._find(client, header.api_version, each, result)
                 if topic.topic_id in deletions:
                     raise RequestError(
                         ErrorCode.INVALID_REQUEST, "The same topic is named by name and by id."
@@ -69,8 +72,15 @@ class DeleteTopics(RequestHandler):
             await asyncio.gather(*(self._delete(topic, result) for topic, result in chunk))
         return DeleteTopicsResponse(responses=results)
 
-    def _find(self, api_version: int, requested: DeleteTopicState) -> Topic:
-        """The topic to delete. Raises RequestError."""
+    def _find(
+        self,
+        client: ClientContext,
+        api_version: int,
+        requested: DeleteTopicState,
+        result: DeletableTopicResult,
+    ) -> Topic:
+        """The topic to delete; a topic by id gets its name in the result if the client may see it. Raises
+        RequestError."""
         self._topics.check_leads()
         if not self._cluster.settings.delete_topic_enable:
             knows_error = api_version >= DISABLED_MIN_VERSION
@@ -86,11 +96,26 @@ class DeleteTopics(RequestHandler):
             if requested.name is None
             else cluster.topic(requested.name)
         )
+        name = requested.name if topic is None else topic.name
+        if name is not None and not self._may(client, AclOperation.DELETE, name):
+            may_describe = self._may(client, AclOperation.DESCRIBE, name)
+            if topic is not None or not may_describe:
+                if requested.name is None and may_describe:
+                    result.name = name
+                denied = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                raise RequestError(denied, denied.message)
         if topic is None:
             unknown_name = requested.name is not None
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if unknown_name else ErrorCode.UNKNOWN_TOPIC_ID
             raise RequestError(error, error.message)
         return topic
+
+    def _may(self, client: ClientContext, operation: AclOperation, name: str) -> bool:
+        """True if the client may do this with a topic; who may delete all may describe all, too."""
+        access = self._access
+        return access.allows_on_cluster(client, AclOperation.DELETE, is_requested=False) or access.allows(
+            client, operation, AclResourceType.TOPIC, name
+        )
 
     async def _delete(self, topic: Topic, result: DeletableTopicResult) -> None:
         try:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
+from lockstep.broker.controller.config_access import check_config_access
 from lockstep.broker.controller.config_changes import RESOURCES_AT_ONCE, check_node
 from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.metadata.metadata_image import GROUP_CONFIGS, WHOLE_CLUSTER
@@ -25,6 +27,7 @@ from lockstep.broker.settings.described_config import (
     describe_loggers,
     describe_topic,
 )
+from lockstep.protocol.acl_codes import AclOperation
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.config_resources import ResourceType
 from lockstep.protocol.errors import ErrorCode
@@ -48,7 +51,8 @@ class DescribeConfigs(RequestHandler):
     api_key = ApiKey.DESCRIBE_CONFIGS
     versions = (1, 4)
 
-    def __init__(self, cluster: MetadataCache) -> None:
+    def __init__(self, cluster: MetadataCache, authorizer: Authorizer = ALLOW_ALL) -> None:
+        self._access = authorizer.access(self.api_key)
         self._cluster = cluster
 
     async def handle(
@@ -70,11 +74,15 @@ class DescribeConfigs(RequestHandler):
             elif resource.resource_type in NEED_NOT_EXIST and hypothetical > MAX_THAT_NEED_NOT_EXIST:
                 problem = f"At most {MAX_THAT_NEED_NOT_EXIST} groups and subscriptions in one request."
             seen.add(resource_key)
-            results.append(self._describe(result_cache, resource, problem))
+            results.append(self._describe(client, result_cache, resource, problem))
         return DescribeConfigsResponse(results=results)
 
     def _describe(
-        self, result_cache: _ResultCache, resource: DescribeConfigsResource, problem: str | None
+        self,
+        client: ClientContext,
+        result_cache: _ResultCache,
+        resource: DescribeConfigsResource,
+        problem: str | None,
     ) -> DescribeConfigsResult:
         result = DescribeConfigsResult(
             error_code=ErrorCode.NONE,
@@ -85,6 +93,13 @@ class DescribeConfigs(RequestHandler):
         try:
             if problem is not None:
                 raise RequestError(ErrorCode.INVALID_REQUEST, problem)
+            check_config_access(
+                self._access,
+                client,
+                AclOperation.DESCRIBE_CONFIGS,
+                resource.resource_type,
+                resource.resource_name,
+            )
             configs = self._configs(resource)
         except RequestError as rejection:
             result.error_code = rejection.error

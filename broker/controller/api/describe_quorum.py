@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer, cluster_denial
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, MetadataCache
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.metadata.topic_validation import METADATA_TOPIC
 from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
+from lockstep.protocol.acl_codes import AclOperation
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.describe_quorum import (
@@ -43,7 +45,9 @@ class DescribeQuorum(RequestHandler):
         nodes: NodeRegistry,
         endpoints: NodeEndpoints,
         clock_ms: Callable[[], int],
+        authorizer: Authorizer = ALLOW_ALL,
     ) -> None:
+        self._access = authorizer.access(self.api_key)
         self._cluster = cluster
         self._nodes = nodes
         self._endpoints = endpoints
@@ -53,6 +57,9 @@ class DescribeQuorum(RequestHandler):
         self, client: ClientContext, header: RequestHeader, request: DescribeQuorumRequest
     ) -> HandlerResponse:
         """Returns the quorum, or an error for every partition."""
+        if not self._access.allows_on_cluster(client, AclOperation.DESCRIBE):
+            denied = cluster_denial(AclOperation.DESCRIBE)
+            return DescribeQuorumResponse(error_code=denied.error, error_message=denied.message)
         requested = [
             (topic.topic_name, each.partition_index) for topic in request.topics for each in topic.partitions
         ]

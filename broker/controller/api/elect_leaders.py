@@ -11,11 +11,13 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer, cluster_denial
 from lockstep.broker.controller.transfer_requests import TransferRequests
 from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition
 from lockstep.broker.metadata.topic_names import MAX_NAME_CHARACTERS
 from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.requests.request_context import ClientContext, Needs, RequestHandler
+from lockstep.protocol.acl_codes import AclOperation
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.elect_leaders import (
@@ -27,6 +29,7 @@ from lockstep.protocol.messages.elect_leaders import (
 from lockstep.storage.peers.limits import PeerError
 from lockstep.storage.types import StorageError
 
+TOP_ERROR_MIN_VERSION: Final = 1
 PREFERRED: Final = 0
 UNCLEAN: Final = 1
 Outcome = tuple[ErrorCode, str | None]
@@ -39,7 +42,14 @@ class ElectLeaders(RequestHandler):
     versions = (0, 2)
     needs = Needs.CONTROLLER
 
-    def __init__(self, cluster: MetadataCache, nodes: NodeRegistry, transfers: TransferRequests) -> None:
+    def __init__(
+        self,
+        cluster: MetadataCache,
+        nodes: NodeRegistry,
+        transfers: TransferRequests,
+        authorizer: Authorizer = ALLOW_ALL,
+    ) -> None:
+        self._access = authorizer.access(self.api_key)
         self._cluster = cluster
         self._nodes = nodes
         self._transfers = transfers
@@ -48,6 +58,8 @@ class ElectLeaders(RequestHandler):
         self, client: ClientContext, header: RequestHeader, request: ElectLeadersRequest
     ) -> ElectLeadersResponse:
         """One result per partition named, as often as it is named."""
+        if not self._access.allows_on_cluster(client, AclOperation.ALTER):
+            return _denial_response(header.api_version, request)
         cluster = self._cluster
         election_type = request.election_type
         is_known_type = election_type in (PREFERRED, UNCLEAN) or request.topic_partitions == []
@@ -128,3 +140,21 @@ def _result(
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"No such partition as {name}-{index}"
     return outcomes[partition.group.group_id]
+
+
+def _denial_response(api_version: int, request: ElectLeadersRequest) -> ElectLeadersResponse:
+    """The response to a client that may not alter the cluster: the error for all, and for each partition."""
+    denied = cluster_denial(AclOperation.ALTER)
+    return ElectLeadersResponse(
+        error_code=denied.error if api_version >= TOP_ERROR_MIN_VERSION else ErrorCode.NONE,
+        replica_election_results=[
+            ReplicaElectionResult(
+                topic=topic.topic,
+                partition_result=[
+                    PartitionResult(partition_id=n, error_code=denied.error, error_message=denied.message)
+                    for n in topic.partitions
+                ],
+            )
+            for topic in request.topic_partitions or ()
+        ],
+    )

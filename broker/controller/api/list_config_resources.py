@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.metadata.metadata_image import GROUP_CONFIGS
 from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
+from lockstep.protocol.acl_codes import AclOperation
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.config_resources import ResourceType
 from lockstep.protocol.errors import ErrorCode
@@ -35,7 +37,10 @@ class ListConfigResources(RequestHandler):
     api_key = ApiKey.LIST_CONFIG_RESOURCES
     versions = (0, 1)
 
-    def __init__(self, cluster: MetadataCache, nodes: NodeRegistry) -> None:
+    def __init__(
+        self, cluster: MetadataCache, nodes: NodeRegistry, authorizer: Authorizer = ALLOW_ALL
+    ) -> None:
+        self._access = authorizer.access(self.api_key)
         self._cluster = cluster
         self._nodes = nodes
 
@@ -43,6 +48,8 @@ class ListConfigResources(RequestHandler):
         self, client: ClientContext, header: RequestHeader, request: ListConfigResourcesRequest
     ) -> HandlerResponse:
         """The names, by type."""
+        if not self._access.allows_on_cluster(client, AclOperation.DESCRIBE_CONFIGS):
+            return ListConfigResourcesResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         requested = set(request.resource_types) or set(_LISTED)
         if header.api_version == 0:
             requested = {ResourceType.CLIENT_METRICS}

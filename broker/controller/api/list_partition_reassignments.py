@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer, cluster_denial
 from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition
 from lockstep.broker.metadata.replica_change import ReplicaChange, replica_change_of
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
+from lockstep.protocol.acl_codes import AclOperation
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.messages.list_partition_reassignments import (
     ListPartitionReassignmentsRequest,
@@ -23,13 +25,17 @@ class ListPartitionReassignments(RequestHandler):
     versions = (0, 0)
     needs = Needs.CONTROLLER
 
-    def __init__(self, cluster: MetadataCache) -> None:
+    def __init__(self, cluster: MetadataCache, authorizer: Authorizer = ALLOW_ALL) -> None:
+        self._access = authorizer.access(self.api_key)
         self._cluster = cluster
 
     def handle(
         self, client: ClientContext, header: RequestHeader, request: ListPartitionReassignmentsRequest
     ) -> HandlerResponse:
         """The requested reassignments, or all; an unknown topic is no error, as in Kafka."""
+        if not self._access.allows_on_cluster(client, AclOperation.DESCRIBE):
+            denied = cluster_denial(AclOperation.DESCRIBE)
+            return ListPartitionReassignmentsResponse(error_code=denied.error, error_message=denied.message)
         cluster = self._cluster
         changes = {group_id: replica_change_of(cluster, group_id) for group_id in cluster.image.moving}
         response = ListPartitionReassignmentsResponse(error_message=None)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer, cluster_denial
 from lockstep.broker.controller.cluster_admin import ClusterAdmin
 from lockstep.broker.controller.cluster_status import ClusterStatus
 from lockstep.broker.controller.damage_reports import DamageReports
@@ -16,6 +17,7 @@ from lockstep.broker.controller.group_report import Document
 from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import ClientContext, Needs, RequestHandler
+from lockstep.protocol.acl_codes import AclOperation
 from lockstep.protocol.api import RequestHeader
 from lockstep.protocol.cluster_messages import (
     CLUSTER_API_KEY,
@@ -42,7 +44,9 @@ class LockstepCluster(RequestHandler):
         status: ClusterStatus,
         admin: ClusterAdmin,
         damage_reports: DamageReports,
+        authorizer: Authorizer = ALLOW_ALL,
     ) -> None:
+        self._access = authorizer.access(self.api_key)
         self._cluster = cluster
         self._status = status
         self._admin = admin
@@ -67,6 +71,9 @@ class LockstepCluster(RequestHandler):
             return True
 
     async def _execute(self, client: ClientContext, command: dict[str, Any]) -> Document:
+        operation = AclOperation.DESCRIBE if command == STATUS else AclOperation.ALTER
+        if not self._access.allows_on_cluster(client, operation):
+            raise cluster_denial(operation)
         if command == STATUS:
             return await self._status.document(client)
         match command:

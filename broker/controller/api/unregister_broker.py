@@ -6,8 +6,10 @@ Kafka removes a broker from the metadata at once, a live one, too. Here a node's
 
 from __future__ import annotations
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer, cluster_denial
 from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
+from lockstep.protocol.acl_codes import AclOperation
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.unregister_broker import UnregisterBrokerRequest, UnregisterBrokerResponse
@@ -21,13 +23,17 @@ class UnregisterBroker(RequestHandler):
     api_key = ApiKey.UNREGISTER_BROKER
     versions = (0, 0)
 
-    def __init__(self, nodes: NodeRegistry) -> None:
+    def __init__(self, nodes: NodeRegistry, authorizer: Authorizer = ALLOW_ALL) -> None:
+        self._access = authorizer.access(self.api_key)
         self._nodes = nodes
 
     def handle(
         self, client: ClientContext, header: RequestHeader, request: UnregisterBrokerRequest
     ) -> HandlerResponse:
         """BROKER_ID_NOT_REGISTERED for an unknown id, else INVALID_REQUEST."""
+        if not self._access.allows_on_cluster(client, AclOperation.ALTER):
+            denied = cluster_denial(AclOperation.ALTER)
+            return UnregisterBrokerResponse(error_code=denied.error, error_message=denied.message)
         if request.broker_id in self._nodes.registered_ids():
             return UnregisterBrokerResponse(error_code=ErrorCode.INVALID_REQUEST, error_message=REMOVE_NODE)
         return UnregisterBrokerResponse(

@@ -6,9 +6,11 @@ rejects the whole request. Source: Kafka's FeatureControlManager.updateFeature.
 
 from __future__ import annotations
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer, cluster_denial
 from lockstep.broker.metadata.api.api_versions import FEATURE_LEVELS
 from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
+from lockstep.protocol.acl_codes import AclOperation
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.update_features import (
@@ -28,13 +30,17 @@ class UpdateFeatures(RequestHandler):
     api_key = ApiKey.UPDATE_FEATURES
     versions = (0, 2)
 
-    def __init__(self, nodes: NodeRegistry) -> None:
+    def __init__(self, nodes: NodeRegistry, authorizer: Authorizer = ALLOW_ALL) -> None:
+        self._access = authorizer.access(self.api_key)
         self._nodes = nodes
 
     def handle(
         self, client: ClientContext, header: RequestHeader, request: UpdateFeaturesRequest
     ) -> HandlerResponse:
         """NONE where every feature has the wanted level already, else INVALID_UPDATE_VERSION."""
+        if not self._access.allows_on_cluster(client, AclOperation.ALTER):
+            denied = cluster_denial(AclOperation.ALTER)
+            return UpdateFeaturesResponse(error_code=denied.error, error_message=denied.message)
         for each in request.feature_updates:
             upgrade_type = each.upgrade_type
             if header.api_version < UPGRADE_TYPE_MIN_VERSION:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.coordination.api.find_coordinator import FindCoordinator, Registry
 from lockstep.broker.coordination.coordinator_registry import TopicCreator
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
@@ -15,6 +16,7 @@ def build_handlers(
     topic_creator: TopicCreator,
     endpoints: NodeEndpoints,
     time_slicer: TimeSlicer,
+    authorizer: Authorizer = ALLOW_ALL,
 ) -> list[RequestHandler]:
     """Builds the handlers of this package."""
-    return [FindCoordinator(groups, transactions, topic_creator, endpoints, time_slicer)]
+    return [FindCoordinator(groups, transactions, topic_creator, endpoints, time_slicer, authorizer)]

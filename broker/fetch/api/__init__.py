@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.fetch.api.delete_records import DeleteRecords
 from lockstep.broker.fetch.api.fetch import Fetch
 from lockstep.broker.fetch.api.list_offsets import ListOffsets
@@ -23,11 +24,12 @@ def build_handlers(
     unsent_bytes: UnsentBytes,
     endpoints: NodeEndpoints,
     may_serve: Callable[[int, int], bool],
+    authorizer: Authorizer = ALLOW_ALL,
 ) -> list[RequestHandler]:
     """Builds the handlers of this package."""
     return [
-        Fetch(cluster, sessions, purgatory, unsent_bytes, endpoints, may_serve),
-        ListOffsets(cluster),
-        OffsetForLeaderEpoch(cluster),
-        DeleteRecords(cluster),
+        Fetch(cluster, sessions, purgatory, unsent_bytes, endpoints, may_serve, authorizer),
+        ListOffsets(cluster, authorizer),
+        OffsetForLeaderEpoch(cluster, authorizer),
+        DeleteRecords(cluster, authorizer),
     ]

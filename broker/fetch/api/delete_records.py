@@ -11,8 +11,10 @@ import asyncio
 import logging
 from typing import Final
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition
 from lockstep.broker.requests.request_context import ClientContext, RequestHandler
+from lockstep.protocol.acl_codes import AclOperation, AclResourceType
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.delete_records import (
@@ -40,7 +42,8 @@ class DeleteRecords(RequestHandler):
     api_key = ApiKey.DELETE_RECORDS
     versions = (0, 2)
 
-    def __init__(self, cluster: MetadataCache) -> None:
+    def __init__(self, cluster: MetadataCache, authorizer: Authorizer = ALLOW_ALL) -> None:
+        self._access = authorizer.access(self.api_key)
         self._cluster = cluster
 
     async def handle(
@@ -56,9 +59,13 @@ class DeleteRecords(RequestHandler):
         for name, offsets in offsets_by_topic.items():
             topic_result = DeleteRecordsTopicResult(name=name)
             response.topics.append(topic_result)
+            is_allowed = self._access.allows(client, AclOperation.DELETE, AclResourceType.TOPIC, name)
             for index, offset in offsets.items():
                 result = DeleteRecordsPartitionResult(partition_index=index, low_watermark=UNKNOWN)
                 topic_result.partitions.append(result)
+                if not is_allowed:
+                    result.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                    continue
                 partition = self._cluster.partition(name, index)
                 result.error_code, start = _validate(partition, offset)
                 if partition is not None and result.error_code == ErrorCode.NONE:

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.fetch.aborted_transactions import offset_after
 from lockstep.broker.fetch.fetch_purgatory import DelayedFetch, FetchPurgatory
 from lockstep.broker.fetch.fetch_session import (
@@ -21,7 +22,7 @@ from lockstep.broker.fetch.fetch_session import (
     FetchSessionError,
     FetchSessions,
 )
-from lockstep.broker.fetch.partition_check import PartitionCheck
+from lockstep.broker.fetch.partition_check import FetchAccess, PartitionCheck
 from lockstep.broker.fetch.partition_reads import ColdRead, PartitionReads, ReadLimits, read_from_memory
 from lockstep.broker.fetch.replica_selector import RackAwareReplicaSelector
 from lockstep.broker.metadata.current_leader import FETCH_ERRORS, FETCH_MIN_VERSION, leader_endpoints
@@ -35,6 +36,7 @@ from lockstep.broker.requests.request_context import (
     RequestHandler,
 )
 from lockstep.broker.settings.kafka_names import RACK_AWARE_SELECTOR
+from lockstep.protocol.acl_codes import AclOperation
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.messages.fetch import (
     FetchableTopicResponse,
@@ -65,7 +67,9 @@ class Fetch(RequestHandler):
         unsent_bytes: UnsentBytes,
         endpoints: NodeEndpoints,
         may_serve: Callable[[int, int], bool],
+        authorizer: Authorizer = ALLOW_ALL,
     ) -> None:
+        self._access = authorizer.access(self.api_key)
         self.cluster = cluster
         self.purgatory = purgatory
         self.endpoints = endpoints
@@ -91,7 +95,13 @@ class Fetch(RequestHandler):
             nearby = RackAwareReplicaSelector(
                 request.rack_id, client, self.endpoints, self.cluster, self._may_serve
             )
-        check = PartitionCheck(self.cluster, header.api_version, replica_id, read_committed, nearby)
+        access = None
+        if self._access.is_checked:
+            may_replicate = replica_id < 0 or self._access.allows_on_cluster(
+                client, AclOperation.CLUSTER_ACTION
+            )
+            access = FetchAccess(self._access, client, replica_id >= 0, may_replicate)
+        check = PartitionCheck(self.cluster, header.api_version, replica_id, read_committed, nearby, access)
         return _FetchRequest(self, client, header.api_version, request, fetch_context, check, limits).start()
 
 

@@ -12,9 +12,11 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Final
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.metadata.leader_epochs import epoch_at, epoch_error, log_read_failure, read_error
 from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
+from lockstep.protocol.acl_codes import AclOperation, AclResourceType
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.list_offsets import (
@@ -59,7 +61,8 @@ class ListOffsets(RequestHandler):
     api_key = ApiKey.LIST_OFFSETS
     versions = (1, 11)
 
-    def __init__(self, cluster: MetadataCache) -> None:
+    def __init__(self, cluster: MetadataCache, authorizer: Authorizer = ALLOW_ALL) -> None:
+        self._access = authorizer.access(self.api_key)
         self._cluster = cluster
 
     def handle(
@@ -73,9 +76,13 @@ class ListOffsets(RequestHandler):
         for topic in request.topics:
             topic_response = ListOffsetsTopicResponse(name=topic.name)
             response.topics.append(topic_response)
+            is_allowed = self._access.allows(client, AclOperation.DESCRIBE, AclResourceType.TOPIC, topic.name)
             for requested in topic.partitions:
                 partition_response = ListOffsetsPartitionResponse(partition_index=requested.partition_index)
                 topic_response.partitions.append(partition_response)
+                if not is_allowed:
+                    partition_response.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                    continue
                 if (topic.name, requested.partition_index) in seen:
                     partition_response.error_code = ErrorCode.INVALID_REQUEST
                     continue

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.groups.api.delete_groups import DeleteGroups
 from lockstep.broker.groups.api.describe_groups import DescribeGroups
 from lockstep.broker.groups.api.heartbeat import Heartbeat
@@ -28,19 +29,23 @@ from lockstep.broker.transactions.verification_client import Verification
 
 
 def build_handlers(
-    groups: GroupCoordinators, cluster: MetadataCache, verification: Verification, time_slicer: TimeSlicer
+    groups: GroupCoordinators,
+    cluster: MetadataCache,
+    verification: Verification,
+    time_slicer: TimeSlicer,
+    authorizer: Authorizer = ALLOW_ALL,
 ) -> list[RequestHandler]:
     """Builds the handlers of this package."""
     return [
-        JoinGroup(groups),
-        SyncGroup(groups),
-        Heartbeat(groups),
-        LeaveGroup(groups),
-        DescribeGroups(groups, time_slicer),
-        ListGroups(groups),
-        DeleteGroups(groups, time_slicer),
-        OffsetCommit(groups, cluster),
-        OffsetFetch(groups, cluster, time_slicer),
-        OffsetDelete(groups, cluster),
-        TxnOffsetCommit(groups, cluster, verification),
+        JoinGroup(groups, authorizer),
+        SyncGroup(groups, authorizer),
+        Heartbeat(groups, authorizer),
+        LeaveGroup(groups, authorizer),
+        DescribeGroups(groups, time_slicer, authorizer),
+        ListGroups(groups, authorizer),
+        DeleteGroups(groups, time_slicer, authorizer),
+        OffsetCommit(groups, cluster, authorizer),
+        OffsetFetch(groups, cluster, time_slicer, authorizer),
+        OffsetDelete(groups, cluster, authorizer),
+        TxnOffsetCommit(groups, cluster, verification, authorizer),
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from functools import partial
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.groups.group_coordinator import GroupCoordinator
 from lockstep.broker.groups.group_coordinators import GroupCoordinators
 from lockstep.broker.requests.errors import RequestError
@@ -18,6 +19,7 @@ from lockstep.broker.requests.request_context import (
 )
 from lockstep.broker.requests.sliced_response import respond_in_slices
 from lockstep.broker.requests.time_slices import TimeSlicer
+from lockstep.protocol.acl_codes import AclOperation, AclResourceType
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.delete_groups import (
@@ -34,7 +36,10 @@ class DeleteGroups(RequestHandler):
     versions = (0, 3)
     needs = Needs.COORDINATOR
 
-    def __init__(self, groups: GroupCoordinators, time_slicer: TimeSlicer) -> None:
+    def __init__(
+        self, groups: GroupCoordinators, time_slicer: TimeSlicer, authorizer: Authorizer = ALLOW_ALL
+    ) -> None:
+        self._access = authorizer.access(self.api_key)
         self._groups = groups
         self._time_slicer = time_slicer
 
@@ -49,7 +54,8 @@ class DeleteGroups(RequestHandler):
         if not names:
             return DeleteGroupsResponse()
         respond = partial(self._delete_all, list(names))
-        return respond_in_slices(self._time_slicer, names, self._coordinator, respond)
+        coordinator = partial(self._coordinator, client)
+        return respond_in_slices(self._time_slicer, names, coordinator, respond)
 
     def _delete_all(
         self, names: list[str], coordinators: list[GroupCoordinator | RequestError]
@@ -67,8 +73,11 @@ class DeleteGroups(RequestHandler):
         pairs = zip(results, coordinators, strict=True)
         return respond_in_slices(self._time_slicer, pairs, delete, lambda _: response)
 
-    def _coordinator(self, group_id: str) -> GroupCoordinator | RequestError:
+    def _coordinator(self, client: ClientContext, group_id: str) -> GroupCoordinator | RequestError:
         """The coordinator of a group, or its error."""
+        if not self._access.allows(client, AclOperation.DELETE, AclResourceType.GROUP, group_id):
+            error = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            return RequestError(error, error.message)
         try:
             return self._groups.coordinator(group_id)
         except RequestError as rejection:

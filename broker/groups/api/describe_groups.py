@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.groups.classic_group import State
 from lockstep.broker.groups.group_coordinators import GroupCoordinators
-from lockstep.broker.requests.authorized_operations import GROUP_OPERATIONS
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.read_barrier import Leadership
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
 from lockstep.broker.requests.sliced_response import respond_in_slices
 from lockstep.broker.requests.time_slices import TimeSlicer
+from lockstep.protocol.acl_codes import AclOperation, AclResourceType
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.describe_groups import (
@@ -34,7 +35,10 @@ class DescribeGroups(RequestHandler):
     versions = (0, 6)
     needs = Needs.COORDINATOR
 
-    def __init__(self, groups: GroupCoordinators, time_slicer: TimeSlicer) -> None:
+    def __init__(
+        self, groups: GroupCoordinators, time_slicer: TimeSlicer, authorizer: Authorizer = ALLOW_ALL
+    ) -> None:
+        self._access = authorizer.access(self.api_key)
         self._groups = groups
         self._time_slicer = time_slicer
 
@@ -47,9 +51,13 @@ class DescribeGroups(RequestHandler):
         """Serves one DescribeGroups."""
 
         def describe(group_id: str) -> DescribedGroup:
+            if not self._access.allows(client, AclOperation.DESCRIBE, AclResourceType.GROUP, group_id):
+                return DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
             group = self._describe(header.api_version, group_id)
             if request.include_authorized_operations and group.error_code == ErrorCode.NONE:
-                group.authorized_operations = GROUP_OPERATIONS
+                group.authorized_operations = self._access.authorized_operations(
+                    client, AclResourceType.GROUP, group_id
+                )
             return group
 
         return respond_in_slices(

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.groups.group_coordinators import GroupCoordinators
 from lockstep.broker.groups.group_responses import PendingJoinResponse, join_error
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.read_barrier import Leadership
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
+from lockstep.protocol.acl_codes import AclOperation, AclResourceType
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.join_group import JoinGroupRequest
@@ -25,7 +27,8 @@ class JoinGroup(RequestHandler):
     versions = (0, 9)
     needs = Needs.COORDINATOR
 
-    def __init__(self, groups: GroupCoordinators) -> None:
+    def __init__(self, groups: GroupCoordinators, authorizer: Authorizer = ALLOW_ALL) -> None:
+        self._access = authorizer.access(self.api_key)
         self._groups = groups
 
     def lapsed_leaderships(self, request: JoinGroupRequest) -> Collection[Leadership]:
@@ -35,6 +38,8 @@ class JoinGroup(RequestHandler):
         self, client: ClientContext, header: RequestHeader, request: JoinGroupRequest
     ) -> HandlerResponse:
         """Serve one JoinGroup."""
+        if not self._access.allows(client, AclOperation.READ, AclResourceType.GROUP, request.group_id):
+            return _error_response(header, request, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if not request.group_id:
             return _error_response(header, request, ErrorCode.INVALID_GROUP_ID)
         try:

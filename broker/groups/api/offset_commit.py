@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Access, Authorizer
 from lockstep.broker.groups.group_coordinator import GroupCoordinator
 from lockstep.broker.groups.group_coordinators import GroupCoordinators
 from lockstep.broker.groups.group_records import (
@@ -32,6 +33,7 @@ from lockstep.broker.requests.request_context import (
     PendingResponse,
     RequestHandler,
 )
+from lockstep.protocol.acl_codes import AclOperation, AclResourceType
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.offset_commit import (
@@ -55,7 +57,10 @@ class OffsetCommit(RequestHandler):
     versions = (2, 10)
     needs = Needs.COORDINATOR
 
-    def __init__(self, groups: GroupCoordinators, cluster: MetadataCache) -> None:
+    def __init__(
+        self, groups: GroupCoordinators, cluster: MetadataCache, authorizer: Authorizer = ALLOW_ALL
+    ) -> None:
+        self._access = authorizer.access(self.api_key)
         self._groups = groups
         self._cluster = cluster
 
@@ -66,13 +71,18 @@ class OffsetCommit(RequestHandler):
         self, client: ClientContext, header: RequestHeader, request: OffsetCommitRequest
     ) -> HandlerResponse:
         """Store the valid offsets."""
-        commit = _Commit(self._cluster, header.api_version, request)
+        commit = _Commit(self._cluster, header.api_version, request, self._access, client)
         response = OffsetCommitResponse(
             topics=[commit.topic(each) for each in request.topics if each.partitions]
         )
+        group_id = request.group_id
+        if not self._access.allows(client, AclOperation.READ, AclResourceType.GROUP, group_id):
+            for each in response.topics:
+                for partition in each.partitions:
+                    partition.error_code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+            return response
         if not commit.valid:
             return response
-        group_id = request.group_id
         try:
             store, coordinator = self._groups.of(group_id)
             error = commit.check(coordinator)
@@ -91,9 +101,18 @@ class OffsetCommit(RequestHandler):
 class _Commit:
     """One request."""
 
-    __slots__ = ("_api_version", "_cluster", "_request", "stored", "valid")
+    __slots__ = ("_access", "_api_version", "_client", "_cluster", "_request", "stored", "valid")
 
-    def __init__(self, cluster: MetadataCache, api_version: int, request: OffsetCommitRequest) -> None:
+    def __init__(
+        self,
+        cluster: MetadataCache,
+        api_version: int,
+        request: OffsetCommitRequest,
+        access: Access,
+        client: ClientContext,
+    ) -> None:
+        self._access = access
+        self._client = client
         self._cluster = cluster
         self._api_version = api_version
         self._request = request
@@ -110,6 +129,12 @@ class _Commit:
         else:
             topic = cluster.topic(requested.name)
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        name = topic.name if topic is not None else requested.name
+        by_unknown_id = topic is None and self._api_version >= TOPIC_IDS_MIN_VERSION
+        if not by_unknown_id and not self._access.allows(
+            self._client, AclOperation.READ, AclResourceType.TOPIC, name
+        ):
+            topic, error = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         count = 0 if topic is None else len(topic.partitions)
         partition_responses = []
         for partition in requested.partitions:

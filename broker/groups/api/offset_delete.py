@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.groups.group_coordinator import GroupCoordinator
 from lockstep.broker.groups.group_coordinators import GroupCoordinators
 from lockstep.broker.groups.group_records import Record, offset_record
@@ -24,6 +25,7 @@ from lockstep.broker.requests.request_context import (
     PendingResponse,
     RequestHandler,
 )
+from lockstep.protocol.acl_codes import AclOperation, AclResourceType
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.offset_delete import (
@@ -42,7 +44,10 @@ class OffsetDelete(RequestHandler):
     versions = (0, 0)
     needs = Needs.COORDINATOR
 
-    def __init__(self, groups: GroupCoordinators, cluster: MetadataCache) -> None:
+    def __init__(
+        self, groups: GroupCoordinators, cluster: MetadataCache, authorizer: Authorizer = ALLOW_ALL
+    ) -> None:
+        self._access = authorizer.access(self.api_key)
         self._groups = groups
         self._cluster = cluster
 
@@ -54,6 +59,8 @@ class OffsetDelete(RequestHandler):
     ) -> HandlerResponse:
         """Delete the offsets that may be deleted."""
         group_id = request.group_id
+        if not self._access.allows(client, AclOperation.DELETE, AclResourceType.GROUP, group_id):
+            return OffsetDeleteResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if not group_id:
             return OffsetDeleteResponse(error_code=ErrorCode.INVALID_GROUP_ID)
         try:
@@ -68,7 +75,10 @@ class OffsetDelete(RequestHandler):
         topics = []
         for topic in request.topics:
             is_subscribed = subscribed is None or topic.name in subscribed
-            topics.append(self._topic(topic, is_subscribed, deleted))
+            if self._access.allows(client, AclOperation.READ, AclResourceType.TOPIC, topic.name):
+                topics.append(self._topic(topic, is_subscribed, deleted))
+            else:
+                topics.append(_denied_topic(topic))
         response = OffsetDeleteResponse(topics=topics)
         if not store.is_under_way(group_id):  # else a commit that is not to be seen yet may be one of them
             committed = set(store.state.topic_partitions(group_id))
@@ -96,6 +106,18 @@ class OffsetDelete(RequestHandler):
             else:
                 deleted[requested.name, each.partition_index] = None
         return OffsetDeleteResponseTopic(name=requested.name, partitions=partition_responses)
+
+
+def _denied_topic(requested: OffsetDeleteRequestTopic) -> OffsetDeleteResponseTopic:
+    """The response for a topic that the client may not read."""
+    error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+    return OffsetDeleteResponseTopic(
+        name=requested.name,
+        partitions=[
+            OffsetDeleteResponsePartition(partition_index=each.partition_index, error_code=error)
+            for each in requested.partitions
+        ],
+    )
 
 
 def _group_error(coordinator: GroupCoordinator, group_id: str) -> ErrorCode:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Set
 from functools import partial
 from typing import Final, NamedTuple
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.groups.group_coordinators import GroupCoordinators
 from lockstep.broker.groups.group_records import CommittedOffset
 from lockstep.broker.groups.group_store import GroupStore
@@ -23,6 +24,7 @@ from lockstep.broker.requests.read_barrier import Leadership
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
 from lockstep.broker.requests.sliced_response import respond_in_slices
 from lockstep.broker.requests.time_slices import TimeSlicer
+from lockstep.protocol.acl_codes import AclOperation, AclResourceType
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.offset_fetch import (
@@ -53,6 +55,7 @@ class _Fetch(NamedTuple):
     version: int
     groups: list[OffsetFetchRequestGroup]
     must_be_stable: bool
+    client: ClientContext
 
 
 class OffsetFetch(RequestHandler):
@@ -62,7 +65,14 @@ class OffsetFetch(RequestHandler):
     versions = (1, 10)
     needs = Needs.COORDINATOR
 
-    def __init__(self, groups: GroupCoordinators, cluster: MetadataCache, time_slicer: TimeSlicer) -> None:
+    def __init__(
+        self,
+        groups: GroupCoordinators,
+        cluster: MetadataCache,
+        time_slicer: TimeSlicer,
+        authorizer: Authorizer = ALLOW_ALL,
+    ) -> None:
+        self._access = authorizer.access(self.api_key)
         self._groups = groups
         self._cluster = cluster
         self._time_slicer = time_slicer
@@ -77,7 +87,7 @@ class OffsetFetch(RequestHandler):
         reads its own commit."""
         version = header.api_version
         groups = request.groups if version >= BATCHED_MIN_VERSION else [_single_group(request)]
-        fetch = _Fetch(version, groups, request.require_stable)
+        fetch = _Fetch(version, groups, request.require_stable, client)
 
         def respond(found: list[GroupStore | None]) -> HandlerResponse:
             stores = {store.group.group_id: store for store in found if store is not None}
@@ -123,6 +133,8 @@ class OffsetFetch(RequestHandler):
         self, fetch: _Fetch, requested: OffsetFetchRequestGroup, duplicate_names: DuplicateNames
     ) -> OffsetFetchResponseGroup:
         group_id = requested.group_id
+        if not self._access.allows(fetch.client, AclOperation.DESCRIBE, AclResourceType.GROUP, group_id):
+            return _error_group(requested, ErrorCode.GROUP_AUTHORIZATION_FAILED)
         try:
             state = self._groups.store(group_id).state
         except RequestError as rejection:
@@ -130,18 +142,22 @@ class OffsetFetch(RequestHandler):
         offsets = state.offsets(group_id)
         unstable = state.pending(group_id) if fetch.must_be_stable else NO_UNSTABLE_OFFSETS
         if requested.topics is None:
-            topics = self._all_topics(fetch.version, offsets, unstable)
+            topics = self._all_topics(fetch, offsets, unstable)
             return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
         topics = []
         for each in requested.topics:
             if fetch.version >= TOPIC_IDS_MIN_VERSION:
                 topic = self._cluster.topic_by_id(each.topic_id)
                 if topic is None:
-                    topics.append(_unknown_topic(each))
+                    topics.append(_error_topic(each, ErrorCode.UNKNOWN_TOPIC_ID))
                     continue
                 name = topic.name
             else:
                 name, topic = each.name, self._cluster.topic(each.name)
+            if not self._may_describe(fetch, name, is_requested=True):
+                error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                topics.append(_error_topic(each, error))
+                continue
             topic_partitions = [(group_id, name, index) for index in each.partition_indexes]
             pairs = [
                 (index, offsets.get((name, index), NO_OFFSET))
@@ -153,20 +169,27 @@ class OffsetFetch(RequestHandler):
             topics.append(_topic(name, topic, pairs, unstable))
         return OffsetFetchResponseGroup(group_id=group_id, topics=topics)
 
+    def _may_describe(self, fetch: _Fetch, name: str, *, is_requested: bool) -> bool:
+        return self._access.allows(
+            fetch.client, AclOperation.DESCRIBE, AclResourceType.TOPIC, name, is_requested=is_requested
+        )
+
     def _all_topics(
         self,
-        version: int,
+        fetch: _Fetch,
         offsets: Mapping[tuple[str, int], CommittedOffset],
         unstable: Set[tuple[str, int]],
     ) -> list[OffsetFetchResponseTopics]:
         by_topic: dict[str, list[tuple[int, CommittedOffset]]] = {}
         for (name, index), committed in offsets.items():
+            if name not in by_topic and not self._may_describe(fetch, name, is_requested=False):
+                continue
             by_topic.setdefault(name, []).append((index, committed))
         topics = []
         for name, found in by_topic.items():
             topic = self._cluster.topic(name)
             partitions = [each for each in found if not _is_of_former_topic(each[1], topic)]
-            if topic is None and version >= TOPIC_IDS_MIN_VERSION:
+            if topic is None and fetch.version >= TOPIC_IDS_MIN_VERSION:
                 continue  # a deleted topic has no id, and a response by id cannot name it
             if partitions:
                 topics.append(_topic(name, topic, partitions, unstable))
@@ -256,12 +279,11 @@ def _topic(
     )
 
 
-def _unknown_topic(requested: OffsetFetchRequestTopics) -> OffsetFetchResponseTopics:
+def _error_topic(requested: OffsetFetchRequestTopics, error: ErrorCode) -> OffsetFetchResponseTopics:
     return OffsetFetchResponseTopics(
+        name=requested.name,
         topic_id=requested.topic_id,
-        partitions=[
-            _error_partition(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in requested.partition_indexes
-        ],
+        partitions=[_error_partition(index, error) for index in requested.partition_indexes],
     )
 
 

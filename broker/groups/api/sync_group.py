@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.groups.group_coordinators import GroupCoordinators
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.read_barrier import Leadership
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
+from lockstep.protocol.acl_codes import AclOperation, AclResourceType
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.sync_group import SyncGroupRequest, SyncGroupResponse
@@ -27,7 +29,8 @@ class SyncGroup(RequestHandler):
     versions = (0, 5)
     needs = Needs.COORDINATOR
 
-    def __init__(self, groups: GroupCoordinators) -> None:
+    def __init__(self, groups: GroupCoordinators, authorizer: Authorizer = ALLOW_ALL) -> None:
+        self._access = authorizer.access(self.api_key)
         self._groups = groups
 
     def lapsed_leaderships(self, request: SyncGroupRequest) -> Collection[Leadership]:
@@ -40,6 +43,8 @@ class SyncGroup(RequestHandler):
         protocol = request.protocol_type, request.protocol_name
         if header.api_version >= PROTOCOL_MIN_VERSION and None in protocol:
             return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
+        if not self._access.allows(client, AclOperation.READ, AclResourceType.GROUP, request.group_id):
+            return SyncGroupResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
         if not request.group_id:
             return SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
         try:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Access, Authorizer
 from lockstep.broker.groups.group_coordinators import GroupCoordinators
 from lockstep.broker.groups.group_records import (
     CommittedOffset,
@@ -36,6 +37,7 @@ from lockstep.broker.requests.request_context import (
     await_response,
 )
 from lockstep.broker.transactions.verification_client import Verification, VerificationRequest
+from lockstep.protocol.acl_codes import AclOperation, AclResourceType
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.txn_offset_commit import (
@@ -60,7 +62,14 @@ class TxnOffsetCommit(RequestHandler):
     versions = (0, 5)
     needs = Needs.COORDINATOR
 
-    def __init__(self, groups: GroupCoordinators, cluster: MetadataCache, verification: Verification) -> None:
+    def __init__(
+        self,
+        groups: GroupCoordinators,
+        cluster: MetadataCache,
+        verification: Verification,
+        authorizer: Authorizer = ALLOW_ALL,
+    ) -> None:
+        self._access = authorizer.access(self.api_key)
         self._groups = groups
         self._cluster = cluster
         self._verification = verification
@@ -72,7 +81,13 @@ class TxnOffsetCommit(RequestHandler):
         self, client: ClientContext, header: RequestHeader, request: TxnOffsetCommitRequest
     ) -> HandlerResponse:
         """Store the valid offsets, at once if the transaction is open in the group's partition."""
-        commit = _Commit(self._groups, self._cluster, header.api_version, request)
+        commit = _Commit(self._groups, self._cluster, header.api_version, request, self._access, client)
+        denied = self._denial(client, request)
+        if denied is not ErrorCode.NONE:
+            for each in commit.response.topics:
+                for partition in each.partitions:
+                    partition.error_code = denied
+            return commit.response
         if not commit.valid:
             return commit.response
         if not request.group_id:
@@ -85,11 +100,22 @@ class TxnOffsetCommit(RequestHandler):
             return commit.store_when_verified(self._verification, stored.guard)
         return stored
 
+    def _denial(self, client: ClientContext, request: TxnOffsetCommitRequest) -> ErrorCode:
+        """The error of a client that may not commit for this transaction or this group."""
+        write, read = AclOperation.WRITE, AclOperation.READ
+        if not self._access.allows(client, write, AclResourceType.TRANSACTIONAL_ID, request.transactional_id):
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        if not self._access.allows(client, read, AclResourceType.GROUP, request.group_id):
+            return ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return ErrorCode.NONE
+
 
 class _Commit:
     """One request."""
 
-    __slots__ = ("_api_version", "_cluster", "_groups", "_request", "response", "valid")
+    __slots__ = (
+        "_access", "_api_version", "_client", "_cluster", "_groups", "_request", "response", "valid",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -97,7 +123,11 @@ class _Commit:
         cluster: MetadataCache,
         api_version: int,
         request: TxnOffsetCommitRequest,
+        access: Access,
+        client: ClientContext,
     ) -> None:
+        self._access = access
+        self._client = client
         self._groups = groups
         self._cluster = cluster
         self._api_version = api_version
@@ -110,7 +140,9 @@ class _Commit:
 
     def _topic(self, requested: TxnOffsetCommitRequestTopic) -> TxnOffsetCommitResponseTopic:
         """The response for one topic, as if all succeeds."""
-        topic = self._cluster.topic(requested.name)
+        topic, error = self._cluster.topic(requested.name), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        if not self._access.allows(self._client, AclOperation.READ, AclResourceType.TOPIC, requested.name):
+            topic, error = None, ErrorCode.TOPIC_AUTHORIZATION_FAILED
         count = 0 if topic is None else len(topic.partitions)
         partition_responses = []
         for partition in requested.partitions:
@@ -119,7 +151,7 @@ class _Commit:
             if topic is not None and 0 <= partition.partition_index < count:
                 self.valid.append((topic, partition, response))
             else:
-                response.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+                response.error_code = error
         return TxnOffsetCommitResponseTopic(name=requested.name, partitions=partition_responses)
 
     def store(self, transaction: OffsetTransaction) -> TxnOffsetCommitResponse | PendingResponse | Unverified:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.metadata.api.describe_cluster import DescribeCluster
 from lockstep.broker.metadata.api.describe_log_dirs import DescribeLogDirs
 from lockstep.broker.metadata.api.describe_topic_partitions import DescribeTopicPartitions
@@ -14,12 +15,16 @@ from lockstep.broker.requests.request_context import RequestHandler
 
 
 def build_handlers(
-    cluster: MetadataCache, nodes: NodeView, endpoints: NodeEndpoints, ensure_topic: EnsureTopic
+    cluster: MetadataCache,
+    nodes: NodeView,
+    endpoints: NodeEndpoints,
+    ensure_topic: EnsureTopic,
+    authorizer: Authorizer = ALLOW_ALL,
 ) -> list[RequestHandler]:
     """Builds the handlers of this package but ApiVersions, which lists them all."""
     return [
-        DescribeCluster(cluster, nodes, endpoints),
-        DescribeLogDirs(cluster),
-        DescribeTopicPartitions(cluster, nodes, endpoints),
-        Metadata(cluster, nodes, endpoints, ensure_topic),
+        DescribeCluster(cluster, nodes, endpoints, authorizer),
+        DescribeLogDirs(cluster, authorizer),
+        DescribeTopicPartitions(cluster, nodes, endpoints, authorizer),
+        Metadata(cluster, nodes, endpoints, ensure_topic, authorizer),
     ]

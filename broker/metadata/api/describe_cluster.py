@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Set
 from typing import Final
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, MetadataCache
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.metadata.node_view import NodeView
-from lockstep.broker.requests.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED
+from lockstep.broker.requests.authorized_operations import NOT_REQUESTED
 from lockstep.broker.requests.endpoint import Endpoint
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
@@ -29,7 +30,14 @@ class DescribeCluster(RequestHandler):
     api_key = ApiKey.DESCRIBE_CLUSTER
     versions = (0, 2)
 
-    def __init__(self, cluster: MetadataCache, nodes: NodeView, endpoints: NodeEndpoints) -> None:
+    def __init__(
+        self,
+        cluster: MetadataCache,
+        nodes: NodeView,
+        endpoints: NodeEndpoints,
+        authorizer: Authorizer = ALLOW_ALL,
+    ) -> None:
+        self._access = authorizer.access(self.api_key)
         self._cluster = cluster
         self._nodes = nodes
         self._endpoints = endpoints
@@ -57,7 +65,9 @@ class DescribeCluster(RequestHandler):
             cluster_id=self._cluster.cluster_id or "",
             controller_id=self._nodes.live_leader_of(METADATA_GROUP),
             brokers=brokers,
-            cluster_authorized_operations=CLUSTER_OPERATIONS if operations else NOT_REQUESTED,
+            cluster_authorized_operations=self._access.cluster_operations(client)
+            if operations
+            else NOT_REQUESTED,
         )
 
     def _fenced_brokers(self, client: ClientContext, listed: Set[int]) -> list[DescribeClusterBroker]:

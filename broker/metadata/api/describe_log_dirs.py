@@ -12,9 +12,12 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition
 from lockstep.broker.requests.request_context import ClientContext, RequestHandler
+from lockstep.protocol.acl_codes import AclOperation
 from lockstep.protocol.api import ApiKey, RequestHeader
+from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.describe_log_dirs import (
     DescribeLogDirsPartition,
     DescribeLogDirsRequest,
@@ -34,13 +37,16 @@ class DescribeLogDirs(RequestHandler):
     api_key = ApiKey.DESCRIBE_LOG_DIRS
     versions = (1, 5)
 
-    def __init__(self, cluster: MetadataCache) -> None:
+    def __init__(self, cluster: MetadataCache, authorizer: Authorizer = ALLOW_ALL) -> None:
+        self._access = authorizer.access(self.api_key)
         self._cluster = cluster
 
     async def handle(
         self, client: ClientContext, header: RequestHeader, request: DescribeLogDirsRequest
     ) -> DescribeLogDirsResponse:
         """This broker has one directory. Partitions that are not here are left out."""
+        if not self._access.allows_on_cluster(client, AclOperation.DESCRIBE):
+            return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         partitions = self._local_partitions(request)
         topics: dict[str, DescribeLogDirsTopic] = {}
         for first in range(0, len(partitions), PARTITIONS_PER_STEP):

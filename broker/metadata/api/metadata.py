@@ -14,6 +14,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Access, Authorizer
 from lockstep.broker.metadata.metadata_cache import (
     INTERNAL_TOPICS,
     METADATA_GROUP,
@@ -25,7 +26,7 @@ from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.metadata.node_view import NodeView
 from lockstep.broker.metadata.replica_state import ReplicaStates
 from lockstep.broker.metadata.topic_names import check_name
-from lockstep.broker.requests.authorized_operations import CLUSTER_OPERATIONS, NOT_REQUESTED, TOPIC_OPERATIONS
+from lockstep.broker.requests.authorized_operations import NOT_REQUESTED
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import (
     ClientContext,
@@ -35,6 +36,7 @@ from lockstep.broker.requests.request_context import (
     RequestHandler,
     await_response,
 )
+from lockstep.protocol.acl_codes import AclOperation, AclResourceType
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.compiler import encode
 from lockstep.protocol.errors import ErrorCode
@@ -69,8 +71,14 @@ class Metadata(RequestHandler):
     versions = (0, 13)
 
     def __init__(
-        self, cluster: MetadataCache, nodes: NodeView, endpoints: NodeEndpoints, ensure_topic: EnsureTopic
+        self,
+        cluster: MetadataCache,
+        nodes: NodeView,
+        endpoints: NodeEndpoints,
+        ensure_topic: EnsureTopic,
+        authorizer: Authorizer = ALLOW_ALL,
     ) -> None:
+        self._access = authorizer.access(self.api_key)
         self._cluster = cluster
         self._nodes = nodes
         self._endpoints = endpoints
@@ -104,7 +112,7 @@ class Metadata(RequestHandler):
         self, client: ClientContext, header: RequestHeader, request: MetadataRequest
     ) -> HandlerResponse:
         builder = _MetadataBuilder(
-            self._cluster, self._nodes, self._endpoints, client, header.api_version, request
+            self._cluster, self._nodes, self._endpoints, client, header.api_version, request, self._access
         )
         requested = _requested_topics(header, request)
         if requested is None:
@@ -160,15 +168,17 @@ class _MetadataBuilder:
     """Builds one Metadata response."""
 
     __slots__ = (
+        "_access",
         "_client",
         "_cluster",
         "_cluster_operations",
         "_endpoints",
         "_may_create",
         "_nodes",
-        "_operations",
+        "_not_creatable",
         "_replicas",
         "_version",
+        "_wants_operations",
     )
 
     def __init__(
@@ -179,7 +189,11 @@ class _MetadataBuilder:
         client: ClientContext,
         api_version: int,
         request: MetadataRequest,
+        access: Access,
     ) -> None:
+        self._access = access
+        self._not_creatable: set[str] = set()
+        """Missing topics that the client may not create."""
         self._cluster = cluster
         self._nodes = nodes
         self._endpoints = endpoints
@@ -187,7 +201,7 @@ class _MetadataBuilder:
         self._version = api_version
         self._cluster_operations = request.include_cluster_authorized_operations
         self._replicas = self._replica_states()
-        self._operations = TOPIC_OPERATIONS if request.include_topic_authorized_operations else NOT_REQUESTED
+        self._wants_operations = request.include_topic_authorized_operations
         self._may_create = request.allow_auto_topic_creation and cluster.settings.auto_create_topics_enable
 
     def _replica_states(self) -> ReplicaStates:
@@ -204,7 +218,7 @@ class _MetadataBuilder:
             topics=topics,
         )
         if self._cluster_operations:
-            response.cluster_authorized_operations = CLUSTER_OPERATIONS
+            response.cluster_authorized_operations = self._access.cluster_operations(self._client)
         return response
 
     def when_served(self, topics: Callable[[], list[MetadataResponseTopic]]) -> HandlerResponse:
@@ -224,15 +238,18 @@ class _MetadataBuilder:
         self._replicas = self._replica_states()
         return self.response(topics())
 
-    def all_topics(self) -> EncodedResponse:
-        """The response for all topics, encoded once per version and address until a topic changes, as many
-        clients send the same request."""
+    def all_topics(self) -> MetadataResponse | EncodedResponse:
+        """The response for all topics that the client may describe. Where that is all of them it is encoded
+        once per version and address until a topic changes, as many clients send the same request."""
+        if self._access.is_checked:
+            topics = [each for each in self._cluster.topics() if self._may_describe(each.name, False)]
+            return self.response([self.topic_metadata(topic) for topic in topics])
         own_endpoint = self._endpoints.own(self._client)
         cluster = self._cluster
         cache = cluster.cached_responses
         seen = self._nodes.client_view()
         address = (self._client.listener, own_endpoint.host, own_endpoint.port)
-        key = (self._version, address, self._operations, self._cluster_operations, seen)
+        key = (self._version, address, self._wants_operations, self._cluster_operations, seen)
         encoded = cache.get(key)
         if encoded is None:
             if len(cache) >= MAX_CACHED_RESPONSES:
@@ -249,7 +266,18 @@ class _MetadataBuilder:
             topic_id=topic.topic_id,
             is_internal=topic.is_internal,
             partitions=[self.partition(partition) for partition in topic.partitions],
-            topic_authorized_operations=self._operations,
+            topic_authorized_operations=self._operations(topic.name),
+        )
+
+    def _operations(self, name: str) -> int:
+        """The authorized operations of a topic, if they are requested."""
+        if not self._wants_operations:
+            return NOT_REQUESTED
+        return self._access.authorized_operations(self._client, AclResourceType.TOPIC, name)
+
+    def _may_describe(self, name: str, is_requested: bool = True) -> bool:
+        return self._access.allows(
+            self._client, AclOperation.DESCRIBE, AclResourceType.TOPIC, name, is_requested=is_requested
         )
 
     def partition(self, partition: Partition) -> MetadataResponsePartition:
@@ -269,12 +297,19 @@ class _MetadataBuilder:
 
     def by_id(self, topic_id: bytes) -> MetadataResponseTopic:
         topic = self._cluster.topic_by_id(topic_id)
+        error = ErrorCode.UNKNOWN_TOPIC_ID
         if topic is not None:
-            return self.topic_metadata(topic)
-        return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+            if self._may_describe(topic.name):
+                return self.topic_metadata(topic)
+            error = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return MetadataResponseTopic(error_code=error, name=None, topic_id=topic_id)
 
     def by_name(self, name: str) -> MetadataResponseTopic:
+        if not self._may_describe(name):
+            return MetadataResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
         topic = self._cluster.topic(name)
+        if topic is None and name in self._not_creatable:
+            return _error_topic(name, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if topic is not None:
             return self.topic_metadata(topic)
         try:
@@ -289,15 +324,22 @@ class _MetadataBuilder:
         """The error of a topic, with its authorized operations even for an unknown one, as in Kafka
         (KIP-430)."""
         topic = _error_topic(name, error)
-        topic.topic_authorized_operations = self._operations
+        topic.topic_authorized_operations = self._operations(name)
         return topic
 
     def missing_topics(self, names: list[str]) -> list[str]:
-        """The topics that must be created first."""
+        """The topics that must be created first, and may be by this client."""
         if not self._may_create:
             return []
         cluster = self._cluster
-        missing = [name for name in names if cluster.topic(name) is None]
+        missing = [name for name in names if cluster.topic(name) is None and self._may_describe(name)]
+        if not self._access.allows_on_cluster(self._client, AclOperation.CREATE, is_requested=False):
+            self._not_creatable = {
+                name
+                for name in missing
+                if not self._access.allows(self._client, AclOperation.CREATE, AclResourceType.TOPIC, name)
+            }
+            missing = [name for name in missing if name not in self._not_creatable]
         return missing[: self._cluster.settings.lockstep_max_topics_per_metadata]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.produce.api.describe_producers import DescribeProducers
@@ -22,9 +23,10 @@ def build_handlers(
     time_slicer: TimeSlicer,
     transactional: Callable[[str], AppendPaths],
     staged: Callable[[str, str], AppendPaths],
+    authorizer: Authorizer = ALLOW_ALL,
 ) -> list[RequestHandler]:
     """Builds the handlers of this package; `Produce` describes the arguments."""
     return [
-        Produce(cluster, appenders, endpoints, time_slicer, transactional, staged),
-        DescribeProducers(cluster, appenders),
+        Produce(cluster, appenders, endpoints, time_slicer, transactional, staged, authorizer),
+        DescribeProducers(cluster, appenders, authorizer),
     ]

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Final
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.produce.api.atomic_produce import append_atomically, is_atomic
@@ -25,12 +26,16 @@ from lockstep.broker.produce.sliced_produce import SlicedProduce
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.broker.requests.time_slices import TimeSlicer, run_slice
+from lockstep.protocol.acl_codes import AclOperation, AclResourceType
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.produce import ProduceRequest
+from lockstep.protocol.records.batch import BATCH_HEADER_BYTES, TRANSACTIONAL_FLAG
 from lockstep.protocol.staged_messages import staged_query
 
 VALID_ACKS: Final = (-1, 0, 1)
+ATTRIBUTES_LOW_BYTE: Final = 22
+"""Its place in a batch."""
 
 
 class Produce(RequestHandler):
@@ -53,7 +58,9 @@ class Produce(RequestHandler):
         time_slicer: TimeSlicer,
         transactional: Callable[[str], AppendPaths],
         staged: Callable[[str, str], AppendPaths],
+        authorizer: Authorizer = ALLOW_ALL,
     ) -> None:
+        self._access = authorizer.access(self.api_key)
         self._cluster = cluster
         self._appenders = appenders
         self._endpoints = endpoints
@@ -75,10 +82,13 @@ class Produce(RequestHandler):
             paths = self._transactional(transactional_id)
         version, is_unacknowledged = header.api_version, request.acks == 0
         delayed = DelayedProduce(
-            self._cluster, self._appenders, self._endpoints, client, version, paths, is_unacknowledged
-        )
+            self._cluster, self._appenders, self._endpoints, client, version, paths, is_unacknowledged,
+            self._access,
+        )  # fmt: skip
         topics = request.topic_data
         try:
+            if self._access.is_checked:
+                self._check_transactional_id(client, request)
             if request.acks not in VALID_ACKS:
                 problem = f"acks must be -1, 0 or 1, not {request.acks}"
                 raise RequestError(ErrorCode.INVALID_REQUIRED_ACKS, problem)
@@ -97,6 +107,30 @@ class Produce(RequestHandler):
         except RequestError as error:
             delayed.reject_all(topics, error)
         return delayed.respond()
+
+    def _check_transactional_id(self, client: ClientContext, request: ProduceRequest) -> None:
+        """Raises RequestError where transactional batches are not in the name of an id that the client may
+        write; staged batches are in the name of their query."""
+        name = request.transactional_id
+        query = None if name is None else staged_query(name)
+        if query is None and not _has_transactional_batch(request):
+            return
+        if name is None or not self._access.allows(
+            client, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, query or name
+        ):
+            error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            raise RequestError(error, error.message)
+
+
+def _has_transactional_batch(request: ProduceRequest) -> bool:
+    """True if a batch is part of a transaction."""
+    batches = (each.records for topic in request.topic_data for each in topic.partition_data)
+    return any(
+        batch is not None
+        and len(batch) >= BATCH_HEADER_BYTES
+        and batch[ATTRIBUTES_LOW_BYTE] & TRANSACTIONAL_FLAG
+        for batch in batches
+    )
 
 
 def _copy_batches(request: ProduceRequest) -> None:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer, cluster_denial
+from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
 from lockstep.broker.security.scram_users import Requested, ScramUsers
+from lockstep.protocol.acl_codes import AclOperation
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
@@ -19,13 +24,18 @@ class AlterUserScramCredentials(RequestHandler):
     versions = (0, 0)
     needs = Needs.CONTROLLER
 
-    def __init__(self, users: ScramUsers) -> None:
+    def __init__(self, users: ScramUsers, authorizer: Authorizer = ALLOW_ALL) -> None:
+        self._access = authorizer.access(self.api_key)
         self._users = users
 
     def handle(
         self, client: ClientContext, header: RequestHeader, request: AlterUserScramCredentialsRequest
     ) -> HandlerResponse:
         """One result for each user."""
+        if not self._access.allows_on_cluster(client, AclOperation.ALTER):
+            denied = cluster_denial(AclOperation.ALTER)
+            named = [each.name for each in request.deletions] + [each.name for each in request.upsertions]
+            return _response(dict.fromkeys(named, denied))
         requested = [Requested(each.name, each.mechanism) for each in request.deletions]
         requested += [
             Requested(
@@ -36,14 +46,17 @@ class AlterUserScramCredentials(RequestHandler):
         return self._change(requested)
 
     async def _change(self, requested: list[Requested]) -> AlterUserScramCredentialsResponse:
-        results = await self._users.change(requested)
-        return AlterUserScramCredentialsResponse(
-            results=[
-                AlterUserScramCredentialsResult(
-                    user=user,
-                    error_code=error.error if error else 0,
-                    error_message=error.message if error else None,
-                )
-                for user, error in results.items()
-            ]
-        )
+        return _response(await self._users.change(requested))
+
+
+def _response(results: Mapping[str, RequestError | None]) -> AlterUserScramCredentialsResponse:
+    return AlterUserScramCredentialsResponse(
+        results=[
+            AlterUserScramCredentialsResult(
+                user=user,
+                error_code=error.error if error else 0,
+                error_message=error.message if error else None,
+            )
+            for user, error in results.items()
+        ]
+    )

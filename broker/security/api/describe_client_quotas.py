@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer, cluster_denial
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
+from lockstep.protocol.acl_codes import AclOperation
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.describe_client_quotas import (
@@ -26,10 +28,18 @@ class DescribeClientQuotas(RequestHandler):
     api_key = ApiKey.DESCRIBE_CLIENT_QUOTAS
     versions = (0, 1)
 
+    def __init__(self, authorizer: Authorizer = ALLOW_ALL) -> None:
+        self._access = authorizer.access(self.api_key)
+
     def handle(
         self, client: ClientContext, header: RequestHeader, request: DescribeClientQuotasRequest
     ) -> HandlerResponse:
         """No entries, or the error of the filter."""
+        if not self._access.allows_on_cluster(client, AclOperation.DESCRIBE_CONFIGS):
+            denied = cluster_denial(AclOperation.DESCRIBE_CONFIGS)
+            return DescribeClientQuotasResponse(
+                error_code=denied.error, error_message=denied.message, entries=None
+            )
         seen: set[str] = set()
         for component in request.components:
             problem = _component_error(component, seen)

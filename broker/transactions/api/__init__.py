@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.requests.request_context import RequestHandler
 from lockstep.broker.transactions.api.add_offsets_to_txn import AddOffsetsToTxn
@@ -32,14 +33,15 @@ def build_handlers(
     cluster: MetadataCache,
     partition_of_group: Callable[[str], int],
     clock_ms: Callable[[], int],
+    authorizer: Authorizer = ALLOW_ALL,
 ) -> list[RequestHandler]:
     """Builds the handlers of this package."""
     return [
-        InitProducerId(transactions, producer_ids),
-        AddPartitionsToTxn(transactions, cluster),
-        AddOffsetsToTxn(transactions, partition_of_group),
-        EndTxn(transactions),
-        ListTransactions(transactions, clock_ms),
-        DescribeTransactions(transactions),
-        WriteTxnMarkers(markers),
+        InitProducerId(transactions, producer_ids, authorizer),
+        AddPartitionsToTxn(transactions, cluster, authorizer),
+        AddOffsetsToTxn(transactions, partition_of_group, authorizer),
+        EndTxn(transactions, authorizer),
+        ListTransactions(transactions, clock_ms, authorizer),
+        DescribeTransactions(transactions, authorizer),
+        WriteTxnMarkers(markers, authorizer),
     ]

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.read_barrier import Leadership
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
 from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators
+from lockstep.protocol.acl_codes import AclOperation, AclResourceType
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
@@ -32,8 +34,12 @@ class AddOffsetsToTxn(RequestHandler):
     needs = Needs.COORDINATOR
 
     def __init__(
-        self, transactions: TransactionCoordinators, partition_of_group: Callable[[str], int]
+        self,
+        transactions: TransactionCoordinators,
+        partition_of_group: Callable[[str], int],
+        authorizer: Authorizer = ALLOW_ALL,
     ) -> None:
+        self._access = authorizer.access(self.api_key)
         self._transactions = transactions
         self._partition_of_group = partition_of_group
 
@@ -44,6 +50,12 @@ class AddOffsetsToTxn(RequestHandler):
         self, client: ClientContext, header: RequestHeader, request: AddOffsetsToTxnRequest
     ) -> HandlerResponse:
         """Serve one AddOffsetsToTxn; the response waits for the commit."""
+        if not self._access.allows(
+            client, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, request.transactional_id
+        ):
+            return AddOffsetsToTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
+        if not self._access.allows(client, AclOperation.READ, AclResourceType.GROUP, request.group_id):
+            return AddOffsetsToTxnResponse(error_code=ErrorCode.GROUP_AUTHORIZATION_FAILED)
         return self._add(header.api_version, request)
 
     async def _add(self, version: int, request: AddOffsetsToTxnRequest) -> AddOffsetsToTxnResponse:

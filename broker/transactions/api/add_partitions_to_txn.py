@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.metadata.metadata_cache import INTERNAL_TOPICS, MetadataCache
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.read_barrier import Leadership
@@ -17,6 +18,7 @@ from lockstep.broker.requests.request_context import ClientContext, HandlerRespo
 from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators
 from lockstep.broker.transactions.transaction_records import TopicPartition
 from lockstep.broker.transactions.verification_client import VerificationRequest
+from lockstep.protocol.acl_codes import AclOperation, AclResourceType
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.add_partitions_to_txn import (
@@ -43,7 +45,13 @@ class AddPartitionsToTxn(RequestHandler):
     versions = (0, 5)
     needs = Needs.COORDINATOR
 
-    def __init__(self, transactions: TransactionCoordinators, cluster: MetadataCache) -> None:
+    def __init__(
+        self,
+        transactions: TransactionCoordinators,
+        cluster: MetadataCache,
+        authorizer: Authorizer = ALLOW_ALL,
+    ) -> None:
+        self._access = authorizer.access(self.api_key)
         self._transactions = transactions
         self._cluster = cluster
 
@@ -56,6 +64,8 @@ class AddPartitionsToTxn(RequestHandler):
     ) -> HandlerResponse:
         """Handles one transaction after the other."""
         if header.api_version >= BATCHED_MIN_VERSION:
+            if not self._access.allows_on_cluster(client, AclOperation.CLUSTER_ACTION):
+                return AddPartitionsToTxnResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
             return self._add_many(request)
         transaction = AddPartitionsToTxnTransaction(
             transactional_id=request.v3_and_below_transactional_id,
@@ -63,14 +73,27 @@ class AddPartitionsToTxn(RequestHandler):
             producer_epoch=request.v3_and_below_producer_epoch,
             topics=request.v3_and_below_topics,
         )
-        return self._add_one(transaction, header.api_version)
+        name = transaction.transactional_id
+        if not self._access.allows(client, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, name):
+            error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            codes = dict.fromkeys(_partitions(transaction), error)
+            return AddPartitionsToTxnResponse(
+                results_by_topic_v3_and_below=_by_topic(transaction.topics, codes)
+            )
+        denied = {
+            topic.name
+            for topic in transaction.topics
+            if topic.name in INTERNAL_TOPICS
+            or not self._access.allows(client, AclOperation.WRITE, AclResourceType.TOPIC, topic.name)
+        }
+        return self._add_one(transaction, header.api_version, denied)
 
     async def _add_one(
-        self, transaction: AddPartitionsToTxnTransaction, api_version: int
+        self, transaction: AddPartitionsToTxnTransaction, api_version: int, denied: Collection[str]
     ) -> AddPartitionsToTxnResponse:
         partitions = _partitions(transaction)
         rejected = dict.fromkeys(
-            [each for each in partitions if each[0] in INTERNAL_TOPICS], ErrorCode.TOPIC_AUTHORIZATION_FAILED
+            [each for each in partitions if each[0] in denied], ErrorCode.TOPIC_AUTHORIZATION_FAILED
         )
         codes = await self._error_codes(transaction, partitions, 0, rejected)
         results = _by_topic(transaction.topics, codes)

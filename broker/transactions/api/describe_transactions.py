@@ -7,12 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.requests.duplicate_names import DuplicateNames
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.read_barrier import Leadership
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
 from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators
+from lockstep.protocol.acl_codes import AclOperation, AclResourceType
 from lockstep.protocol.api import ApiKey, RequestHeader
+from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.describe_transactions import (
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
@@ -28,7 +31,8 @@ class DescribeTransactions(RequestHandler):
     versions = (0, 0)
     needs = Needs.COORDINATOR
 
-    def __init__(self, transactions: TransactionCoordinators) -> None:
+    def __init__(self, transactions: TransactionCoordinators, authorizer: Authorizer = ALLOW_ALL) -> None:
+        self._access = authorizer.access(self.api_key)
         self._transactions = transactions
 
     def lapsed_leaderships(self, request: DescribeTransactionsRequest) -> Collection[Leadership]:
@@ -39,15 +43,24 @@ class DescribeTransactions(RequestHandler):
     ) -> HandlerResponse:
         """One result per id; an empty one is no id."""
         names = DuplicateNames().without_excess(request.transactional_ids)
-        return DescribeTransactionsResponse(transaction_states=[self._describe(each) for each in names])
+        return DescribeTransactionsResponse(
+            transaction_states=[self._describe(client, each) for each in names]
+        )
 
-    def _describe(self, transactional_id: str) -> TransactionState:
+    def _describe(self, client: ClientContext, transactional_id: str) -> TransactionState:
+        """The state, with those of its topics that the client may describe."""
+        describe = AclOperation.DESCRIBE
+        if not self._access.allows(client, describe, AclResourceType.TRANSACTIONAL_ID, transactional_id):
+            error = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+            return TransactionState(transactional_id=transactional_id, error_code=error)
         try:
             metadata = self._transactions.describe(transactional_id)
         except RequestError as rejection:
             return TransactionState(transactional_id=transactional_id, error_code=rejection.error)
         topics: dict[str, list[int]] = {}
         for topic, index in metadata.partitions:
+            if not self._access.allows(client, describe, AclResourceType.TOPIC, topic, is_requested=False):
+                continue
             topics.setdefault(topic, []).append(index)
         return TransactionState(
             transactional_id=transactional_id,

@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.read_barrier import Leadership
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
 from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators
+from lockstep.protocol.acl_codes import AclOperation, AclResourceType
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.end_txn import EndTxnRequest, EndTxnResponse
@@ -29,7 +31,8 @@ class EndTxn(RequestHandler):
     versions = (0, 5)
     needs = Needs.COORDINATOR
 
-    def __init__(self, transactions: TransactionCoordinators) -> None:
+    def __init__(self, transactions: TransactionCoordinators, authorizer: Authorizer = ALLOW_ALL) -> None:
+        self._access = authorizer.access(self.api_key)
         self._transactions = transactions
 
     def lapsed_leaderships(self, request: EndTxnRequest) -> Collection[Leadership]:
@@ -37,6 +40,10 @@ class EndTxn(RequestHandler):
 
     def handle(self, client: ClientContext, header: RequestHeader, request: EndTxnRequest) -> HandlerResponse:
         """Serve one EndTxn; the response waits until the decision is committed."""
+        if not self._access.allows(
+            client, AclOperation.WRITE, AclResourceType.TRANSACTIONAL_ID, request.transactional_id
+        ):
+            return EndTxnResponse(error_code=ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)
         return self._end(header.api_version, request)
 
     async def _end(self, api_version: int, request: EndTxnRequest) -> EndTxnResponse:

@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import Final
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.read_barrier import Leadership
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
 from lockstep.broker.transactions.transaction_coordinator import ProducerIdSource
 from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators
+from lockstep.protocol.acl_codes import AclOperation, AclResourceType
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -33,7 +35,13 @@ class InitProducerId(RequestHandler):
     versions = (0, 5)
     needs = Needs.COORDINATOR
 
-    def __init__(self, transactions: TransactionCoordinators, producer_ids: ProducerIdSource) -> None:
+    def __init__(
+        self,
+        transactions: TransactionCoordinators,
+        producer_ids: ProducerIdSource,
+        authorizer: Authorizer = ALLOW_ALL,
+    ) -> None:
+        self._access = authorizer.access(self.api_key)
         self._transactions = transactions
         self._producer_ids = producer_ids
 
@@ -45,6 +53,9 @@ class InitProducerId(RequestHandler):
         self, client: ClientContext, header: RequestHeader, request: InitProducerIdRequest
     ) -> HandlerResponse:
         """Serve one request; an id may have to wait for a block of them to be recorded."""
+        denied = self._denial(client, request.transactional_id)
+        if denied is not ErrorCode.NONE:
+            return _error_response(denied)
         if (request.producer_id == NONE) != (request.producer_epoch == NONE):
             return _error_response(ErrorCode.INVALID_REQUEST)
         if request.transactional_id is None:
@@ -52,6 +63,19 @@ class InitProducerId(RequestHandler):
         if staged_query(request.transactional_id) is not None:  # such ids have no coordinator
             return _error_response(ErrorCode.INVALID_REQUEST)
         return self._init_transactional(header.api_version, request, request.transactional_id)
+
+    def _denial(self, client: ClientContext, transactional_id: str | None) -> ErrorCode:
+        """The error of a client that may not have a producer id."""
+        access, write = self._access, AclOperation.WRITE
+        if transactional_id is not None:
+            if access.allows(client, write, AclResourceType.TRANSACTIONAL_ID, transactional_id):
+                return ErrorCode.NONE
+            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+        if access.allows_on_cluster(
+            client, AclOperation.IDEMPOTENT_WRITE, is_requested=False
+        ) or access.allows_on_any(client, write, AclResourceType.TOPIC):
+            return ErrorCode.NONE
+        return ErrorCode.CLUSTER_AUTHORIZATION_FAILED
 
     async def _new_producer_id(self) -> InitProducerIdResponse:
         try:

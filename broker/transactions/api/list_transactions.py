@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable, Collection, Sequence
 from typing import Final
 
+from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.read_barrier import Leadership
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
@@ -17,6 +18,7 @@ from lockstep.broker.transactions.id_pattern import IdPattern, InvalidPattern
 from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators
 from lockstep.broker.transactions.transaction_records import TransactionMetadata
 from lockstep.broker.transactions.transaction_records import TransactionState as State
+from lockstep.protocol.acl_codes import AclOperation, AclResourceType
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.list_transactions import (
@@ -36,7 +38,13 @@ class ListTransactions(RequestHandler):
     versions = (0, 2)
     needs = Needs.COORDINATOR
 
-    def __init__(self, transactions: TransactionCoordinators, clock_ms: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        transactions: TransactionCoordinators,
+        clock_ms: Callable[[], int],
+        authorizer: Authorizer = ALLOW_ALL,
+    ) -> None:
+        self._access = authorizer.access(self.api_key)
         self._transactions = transactions
         self._clock_ms = clock_ms
 
@@ -51,7 +59,9 @@ class ListTransactions(RequestHandler):
         try:
             if request.transactional_id_pattern:
                 pattern = IdPattern(request.transactional_id_pattern)
-            everything = list(self._transactions.list_all())
+            everything = [
+                each for each in self._transactions.list_all() if self._may_describe(client, each[0])
+            ]
         except InvalidPattern:
             return ListTransactionsResponse(error_code=ErrorCode.INVALID_REGULAR_EXPRESSION)
         except RequestError as rejection:
@@ -60,6 +70,11 @@ class ListTransactions(RequestHandler):
         if pattern is not None:
             return _matching_transactions(request, found, pattern)
         return _response(request, found)
+
+    def _may_describe(self, client: ClientContext, name: str) -> bool:
+        return self._access.allows(
+            client, AclOperation.DESCRIBE, AclResourceType.TRANSACTIONAL_ID, name, is_requested=False
+        )
 
 
 def _apply_filters(everything: Listed, request: ListTransactionsRequest, now_ms: int) -> Listed:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ipaddress
 from collections.abc import Callable, Iterable
 
-from lockstep.broker.authorization.acl_binding import AclBinding
+from lockstep.broker.authorization.acl import AclBinding
 from lockstep.protocol.acl_codes import AclOperation as Op
 from lockstep.protocol.acl_codes import AclPermissionType, AclResourceType, PatternType
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lockstep.broker.authorization.acl_binding import (
+from lockstep.broker.authorization.acl import (
     AclBinding,
     AclBindingFilter,
     InvalidAcl,
@@ -19,6 +19,7 @@ from lockstep.broker.authorization.acl_cache import DEFAULT_ALLOW, DEFAULT_DENY,
 from lockstep.protocol.acl_codes import AclOperation as Op
 from lockstep.protocol.acl_codes import AclPermissionType, AclResourceType, PatternType
 from tests.broker.authorization import naive_authorizer
+from tests.support.cases import each_case
 
 TOPIC, GROUP = AclResourceType.TOPIC, AclResourceType.GROUP
 ALLOW, DENY = AclPermissionType.ALLOW, AclPermissionType.DENY
@@ -50,7 +51,8 @@ def acl(name: str = "t", permission: AclPermissionType = ALLOW, **changed: Any) 
 
 
 def cache(*acls: AclBinding, allows_without: bool = False) -> AclCache:
-    made = AclCache(allows_without)
+    made = AclCache()
+    made.allows_without_acls = allows_without
     for each in acls:
         made.add(each)
     return made
@@ -188,5 +190,28 @@ def test_the_number_of_looks_does_not_grow_with_the_acls() -> None:
     """Ten thousand users' ACLs on the same topic: a decision looks at those of one."""
     made = cache(*[acl(principal=f"User:{n}", host=f"10.0.{n >> 8}.{n & 255}") for n in range(10_000)])
     of_type = made._by_type[TOPIC]
-    looked_at = [each for by_principal in of_type.matching("t") for each in by_principal.get("User:7", {})]
+    looked_at = [each for by_principal in of_type.acls_about("t") for each in by_principal.get("User:7", {})]
     assert len(looked_at) == 1
+
+
+@each_case(
+    "acls, is_allowed",
+    [
+        ([], False),
+        ([acl("t")], True),
+        ([acl("t"), acl("u", DENY)], True),
+        ([acl("t"), acl("t", DENY)], False),
+        ([acl("t"), acl("*", DENY)], False),
+        ([acl("*"), acl("t", DENY)], True),
+        ([acl("*"), acl("hard", DENY, pattern_type=PREFIXED)], True),
+        ([acl("tt"), acl("t", DENY, pattern_type=PREFIXED)], False),
+        ([acl("t", pattern_type=PREFIXED), acl("tt", DENY, pattern_type=PREFIXED)], True),
+        ([acl("t", operation=Op.WRITE)], False),
+        ([acl("t", operation=Op.ALL)], True),
+        ([acl("t", resource_type=GROUP)], False),
+    ],
+)
+def test_an_operation_on_any_resource(acls: list[AclBinding], is_allowed: bool) -> None:
+    made = cache(*acls)
+    assert list(made) == acls
+    assert made.decide_on_any("User:a", parse_host("10.0.0.1"), Op.READ, TOPIC) is is_allowed

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from lockstep.broker.authorization import authorizer as module
-from lockstep.broker.authorization.acl_binding import AclBinding
+from lockstep.broker.authorization.acl import AclBinding
 from lockstep.broker.authorization.acl_cache import AclCache
 from lockstep.broker.authorization.authorizer import ALLOW_ALL, StandardAuthorizer
 from lockstep.broker.requests.kafka_principal import KafkaPrincipal
@@ -16,7 +16,8 @@ from lockstep.protocol.acl_codes import AclOperation, AclPermissionType, AclReso
 from lockstep.protocol.api import ApiKey
 from lockstep.storage.rate_limited_log import RateLimitedLog
 
-TOPIC, READ, DESCRIBE = AclResourceType.TOPIC, AclOperation.READ, AclOperation.DESCRIBE
+TOPIC, GROUP = AclResourceType.TOPIC, AclResourceType.GROUP
+READ, DESCRIBE = AclOperation.READ, AclOperation.DESCRIBE
 
 
 def acl(operation: AclOperation = READ, name: str = "t") -> AclBinding:
@@ -37,7 +38,12 @@ def test_without_an_authorizer() -> None:
     assert access.allows(client(), READ, TOPIC, "t")
     assert access.allows_on_cluster(client(), READ)
     assert access.allows_on_any(client(), READ, TOPIC)
-    assert access.authorized_operations(client(), TOPIC, "t", (READ, DESCRIBE)) == 1 << 3 | 1 << 8
+    topic, group = (access.authorized_operations(client(), each, "t") for each in (TOPIC, GROUP))
+    bits = [
+        [n for n in range(32) if each >> n & 1]
+        for each in (topic, group, access.cluster_operations(client()))
+    ]
+    assert bits == [[3, 4, 5, 6, 7, 8, 10, 11], [3, 6, 8, 10, 11], [5, 7, 8, 9, 10, 11, 12]]
 
 
 def test_a_change_counts_at_once() -> None:
@@ -73,8 +79,8 @@ def test_authorized_operations() -> None:
     acls = AclCache()
     acls.add(acl())
     access = authorizer(acls).access(ApiKey.METADATA)
-    operations = (READ, AclOperation.WRITE, DESCRIBE)
-    assert access.authorized_operations(client(), TOPIC, "t", operations) == 1 << READ | 1 << DESCRIBE
+    assert access.authorized_operations(client(), TOPIC, "t") == 1 << READ | 1 << DESCRIBE
+    assert access.cluster_operations(client()) == 0
 
 
 def test_a_decision_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from lockstep.broker.authorization.acl import AclBinding
 from lockstep.broker.metadata.metadata_image import (
     Changed,
     Command,
@@ -13,6 +14,7 @@ from lockstep.broker.metadata.metadata_image import (
     NodeEntry,
     TopicEntry,
     TopicState,
+    acl_command,
     cluster_command,
     configs_command,
     create_command,
@@ -26,6 +28,7 @@ from lockstep.broker.metadata.metadata_image import (
     place_command,
     producer_ids_command,
     ready_command,
+    remove_acl_command,
     remove_node_command,
     scram_command,
     start_reassignment_command,
@@ -241,6 +244,54 @@ def test_a_state_of_the_first_version_has_no_configurations() -> None:
         del state[later]
     image.restore(json.dumps(state | {"version": 1}).encode())
     assert (image.cluster_id, image.configs, len(image.topics)) == ("abc", {}, 1)
+
+
+def acl(name: str, host: str = "*") -> AclBinding:
+    return AclBinding.of((2, name, 3, "User:a", host, 3, 3))
+
+
+def test_acls_are_part_of_the_state() -> None:
+    image = MetadataImage()
+    changes: list[Changed] = []
+    image.changed = lambda change, topic_id: changes.append(change)
+    replay(image, acl_command(acl("t")), acl_command(acl("u", "10.0.0.0/8")), acl_command(acl("t")))
+    replay(image, remove_acl_command(acl("t")), remove_acl_command(acl("nobody's")))
+    assert list(image.acls) == [acl("u", "10.0.0.0/8")]
+    assert set(changes) == {Changed.ACLS}
+    restored = MetadataImage()
+    replay(restored, acl_command(acl("v")))
+    restored.restore(image.snapshot(0))
+    assert list(restored.acls) == [acl("u", "10.0.0.0/8")]
+    restored.restore(b"")
+    assert not list(restored.acls)
+
+
+def test_an_earlier_version_reads_a_state_without_acls_alone() -> None:
+    image = MetadataImage()
+    state = json.loads(image.snapshot(0))
+    assert (state["version"], "acls" in state) == (4, False)
+    replay(image, acl_command(acl("t")))
+    assert json.loads(image.snapshot(0))["version"] == 6
+
+
+@each_case(
+    "parts",
+    [
+        [2, "t", 3, "User:a", "nowhere", 3, 3],
+        [2, "t", 3, "User:a", "*", 99, 3],
+        [2, "t", 3, "User:a", "*", 3],
+        [2, 5, 3, "User:a", "*", 3, 3],
+    ],
+    ids=repr,
+)
+def test_an_acl_that_is_not_known_is_corruption(parts: list[object]) -> None:
+    with pytest.raises(CorruptLog, match="not an ACL"):
+        replay(MetadataImage(), {"do": "acl", "acl": parts})
+
+
+def test_a_command_about_access_without_its_parts() -> None:
+    with pytest.raises(CorruptLog, match="unknown metadata command"):
+        replay(MetadataImage(), {"do": "acl"})
 
 
 def test_a_state_of_a_newer_version_is_refused_by_name() -> None:

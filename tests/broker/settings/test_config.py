@@ -150,7 +150,11 @@ def test_a_listener_for_peers_without_peers_warns() -> None:
         "lockstep.metrics.listener=localhost",
         "lockstep.metrics.listener=localhost:70000",
         "lockstep.metrics.listener=http://localhost:9644",
-        "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "authorizer.class.name=kafka.security.authorizer.AclAuthorizer",
+        "super.users=alice",
+        "super.users=User:alice,User:bob;carol",
+        "super.users=:alice",
+        "allow.everyone.if.no.acl.found=perhaps",
     ],
 )
 def test_unknown_names_and_bad_values_stop_the_start(assignment: str) -> None:
@@ -161,11 +165,28 @@ def test_unknown_names_and_bad_values_stop_the_start(assignment: str) -> None:
     assert key in str(refused.value)
 
 
-def test_an_authorizer_that_is_not_there_stops_the_start_and_an_empty_name_does_not() -> None:
-    with pytest.raises(ConfigError, match="no access control here"):
-        from_texts({"authorizer.class.name": "Any"})
-    (warning,) = from_texts({"authorizer.class.name": " "}).warnings
-    assert warning == "without effect here: authorizer.class.name"
+STANDARD = {"authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer"}
+
+
+def test_the_authorizer() -> None:
+    assert from_texts({"authorizer.class.name": " "}).authorizer_class_name == ""
+    settings = from_texts({**STANDARD, "super.users": "User:a; User:CN=b,O=c ;"})
+    assert settings.super_user_names() == ("User:a", "User:CN=b,O=c")
+    assert settings.warnings == ()
+
+
+@each_case(
+    "texts, warning",
+    [
+        ({"super.users": "User:a"}, "super.users without authorizer.class.name"),
+        ({"allow.everyone.if.no.acl.found": "true"}, "every client may do everything"),
+        ({**STANDARD, "allow.everyone.if.no.acl.found": "true"}, "that no ACL is about"),
+        ({**STANDARD, "super.users": "User:ANONYMOUS"}, "every client that does not authenticate"),
+    ],
+)
+def test_settings_of_the_authorizer_that_leave_doors_open(texts: dict[str, str], warning: str) -> None:
+    (line,) = from_texts(texts).warnings
+    assert warning in line
 
 
 def test_a_least_above_the_most_stops_the_start() -> None:

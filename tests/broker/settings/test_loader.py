@@ -19,7 +19,6 @@ FILES = {
     "an operator of Kafka 3": "log.message.format.version=3.0\ninter.broker.protocol.version=3.0\n",
     "left from ZooKeeper": "zookeeper.connect=localhost:2181\nzookeeper.connection.timeout.ms=18000\n"
     "broker.id.generation.enable=true\ncontrol.plane.listener.name=CONTROLLER\n",
-    "an authorizer taken out": "super.users=User:admin\nallow.everyone.if.no.acl.found=true\n",
     "Kafka 4.4.0's new names": "errors.deadletterqueue.auto.create.topics.enable=false\n"
     "group.streams.assignors=sticky\nsasl.oauthbearer.allow.unverified.issuer=false\n",
     "addresses of Kafka 2": "host.name=localhost\nport=9092\nadvertised.host.name=h\nadvertised.port=9092\n",
@@ -41,12 +40,10 @@ def test_a_file_that_kafka_starts_with_starts_and_one_line_has_all_names(what: s
 
 def test_names_with_one_reason_stand_together(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
-    file.write_text(
-        "zookeeper.connect=x\nnum.io.threads=8\nport=9092\nzookeeper.set.acl=y\nsuper.users=User:a\n"
-    )
+    file.write_text("zookeeper.connect=x\nnum.io.threads=8\nport=9092\nzookeeper.set.acl=y\n")
     assert load(file).warnings == (
         "without effect here: num.io.threads, zookeeper.connect, zookeeper.set.acl (there is no ZooKeeper), "
-        "port (replaced by listeners), super.users (there is no access control)",
+        "port (replaced by listeners)",
     )
 
 

@@ -10,8 +10,9 @@ address, a network or `*`, since a name would never match.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Collection
-from typing import Final, NamedTuple
+from collections.abc import Collection, Sequence
+from enum import IntEnum
+from typing import Any, Final, NamedTuple, TypeVar
 
 from lockstep.broker.requests.kafka_principal import USER_TYPE, KafkaPrincipal
 from lockstep.protocol.acl_codes import AclOperation, AclPermissionType, AclResourceType, PatternType
@@ -25,6 +26,7 @@ MAX_TEXT_CHARACTERS: Final = 4_096
 """LIMIT. Characters of the name, the principal and the host of an ACL together: each ACL stays in memory, and
 in every checkpoint of group 0."""
 
+Code = TypeVar("Code", bound=IntEnum)
 Host = ipaddress.IPv4Address | ipaddress.IPv6Address
 _Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -43,6 +45,20 @@ class AclBinding(NamedTuple):
     host: str
     operation: AclOperation
     permission: AclPermissionType
+
+    @classmethod
+    def of(cls, parts: Sequence[Any]) -> AclBinding:
+        """The ACL of its parts as numbers and texts; a number that is not known is UNKNOWN."""
+        resource_type, name, pattern_type, principal, host, operation, permission = parts
+        return cls(
+            member_of(AclResourceType, resource_type),
+            name,
+            member_of(PatternType, pattern_type),
+            principal,
+            host,
+            member_of(AclOperation, operation),
+            member_of(AclPermissionType, permission),
+        )
 
     def check(self) -> None:
         """Raises InvalidAcl."""
@@ -91,7 +107,7 @@ class HostPattern:
             raise InvalidAcl(f"the host '{text}' is neither an IP address nor a CIDR network nor *") from None
 
     def covers(self, host: Host | None) -> bool:
-        """Whether a client at this address is meant; None is an address that is not known."""
+        """True for a client at an address that is meant; None is an address that is not known."""
         network = self._network
         return network is None or (host is not None and host in network)
 
@@ -117,6 +133,11 @@ class AclBindingFilter(NamedTuple):
     host: str | None
     operation: AclOperation
     permission: AclPermissionType
+
+    @classmethod
+    def of(cls, parts: Sequence[Any]) -> AclBindingFilter:
+        """The filter of its parts as numbers and texts, as `AclBinding.of`."""
+        return cls(*AclBinding.of(parts))
 
     @property
     def is_unknown(self) -> bool:
@@ -145,6 +166,11 @@ class AclBindingFilter(NamedTuple):
         if acl.pattern_type is PatternType.PREFIXED:
             return name.startswith(acl.resource_name)
         return acl.resource_name == WILDCARD
+
+
+def member_of(kind: type[Code], number: int) -> Code:
+    """The member of an enumeration of `acl_codes`; UNKNOWN for a number that it does not have."""
+    return kind(number if number in kind.__members__.values() else 0)
 
 
 def _reject_if(

@@ -1,4 +1,4 @@
-"""broker/authorization/acl_binding.py: which ACLs may be created, and which ones a filter means."""
+"""broker/authorization/acl.py: which ACLs may be created, and which ones a filter means."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from lockstep.broker.authorization.acl_binding import (
+from lockstep.broker.authorization.acl import (
     MAX_TEXT_CHARACTERS,
     AclBinding,
     AclBindingFilter,
@@ -135,3 +135,11 @@ def test_a_filter_of_what_applies_to_a_resource(
 def test_a_filter_of_unknown_kinds() -> None:
     assert not ANY.is_unknown
     assert ANY._replace(operation=AclOperation.UNKNOWN).is_unknown
+
+
+def test_the_numbers_of_the_wire() -> None:
+    assert AclBinding.of((2, "orders", 3, "User:alice", "*", 3, 3)) == ACL
+    assert AclBindingFilter.of((1, None, 1, None, None, 1, 1)) == ANY
+    assert AclBinding.of((99, "orders", 3, "User:alice", "*", 99, 3)) == ACL._replace(
+        resource_type=AclResourceType.UNKNOWN, operation=AclOperation.UNKNOWN
+    )

@@ -1,0 +1,101 @@
+"""The authorization campaign: Lockstep against recorded outcomes of Apache Kafka; what counts as equal."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from compat_tests.java_driver import run_tool
+from compat_tests.kafka_jars import SHORT_LIVED, ToolchainMissing, skip_or_fail
+from compat_tests.targets import KafkaTarget, LockstepTarget
+from tests.campaigns import authorization
+from tests.campaigns.authorization import AUTHORIZER, DENY, draw_acls, questions
+from tests.campaigns.authorization_requests import ROWS, Draw, outcome
+from tests.support.cases import each_case
+
+SETS = 200
+
+
+@pytest.mark.timeout(900)
+@each_case("everyone", [False, True])
+def test_ten_thousand_requests_are_answered_as_apache_kafka_did(everyone: bool) -> None:
+    asked, differences = authorization.against_recorded(everyone, SETS)
+    assert asked == 5_000
+    assert not differences, "\n".join(differences[:5])
+
+
+def test_the_same_seed_asks_the_same() -> None:
+    assert questions(7, 3) == questions(7, 3) != questions(8, 3)
+    ids = {"ta": bytes([1] * 16)}
+    for number, row in enumerate(ROWS):
+        assert row(Draw(f"{number}", ids)) == row(Draw(f"{number}", ids))
+
+
+def test_no_acl_denies_the_administrator_the_cluster() -> None:
+    draw = random.Random(1)
+    for _ in range(2_000):
+        for acl in draw_acls(draw):
+            if acl["resource_type"] == 4 and acl["permission_type"] == DENY:
+                assert acl["host"] in ("127.0.0.2", "127.0.0.3", "127.0.0.2/31", "127.0.0.3/32")
+
+
+@each_case(
+    "other, is_equal",
+    [
+        ({"error_code": 0}, False),
+        ({"error_code": 3}, False),
+        ({"name": "u"}, False),
+        ({"topic_authorized_operations": 7}, False),
+        ({"partitions": [{"partition_index": 0, "error_code": 29}]}, False),
+        ({"leader_id": 5}, True),
+    ],
+)
+def test_what_counts_as_equal(other: dict[str, Any], is_equal: bool) -> None:
+    topic: dict[str, Any] = {"name": "t", "error_code": 29, "topic_authorized_operations": 5}
+    topic["partitions"] = [{"partition_index": 0, "error_code": 0}]
+    one, two = (outcome("metadata", {"topics": [each]}, {}) for each in (topic, topic | other))
+    assert (one == two) is is_equal
+
+
+def test_an_element_that_is_left_out_counts() -> None:
+    both = {"error_code": 0, "groups": [{"group_id": "ga"}, {"group_id": "gb"}]}
+    one = {"error_code": 0, "groups": [{"group_id": "gb"}]}
+    assert outcome("list_groups", both, {}) != outcome("list_groups", one, {})
+
+
+ACLS = "org.apache.kafka.tools.AclCommand"
+COMMANDS = (
+    ("--add", "--allow-principal", "User:a", "--producer", "--topic", "t", "--transactional-id", "x"),
+    ("--add", "--allow-principal", "User:a", "--consumer", "--topic", "t-", "--group", "g"),
+    ("--add", "--deny-principal", "User:*", "--deny-host", "10.0.0.0/8", "--operation", "All", "--cluster"),
+    (
+        "--add", "--allow-principal", "User:b", "--operation", "Read", "--topic", "t",
+        "--resource-pattern-type", "prefixed",
+    ),
+    ("--list",),
+    ("--list", "--topic", "t-1", "--resource-pattern-type", "match"),
+    ("--list", "--principal", "User:a"),
+    ("--remove", "--allow-principal", "User:a", "--operation", "Read", "--topic", "t-", "--force"),
+    ("--remove", "--group", "g", "--force"),
+    ("--add", "--allow-principal", "nobody", "--operation", "Read", "--topic", "t"),
+    ("--list",),
+)  # fmt: skip
+
+
+@pytest.mark.timeout(900)
+def test_kafka_acls_prints_the_same() -> None:
+    """Kafka's own tool, unchanged: the same lines from both brokers, in whatever order."""
+    settings = {"authorizer.class.name": AUTHORIZER, "super.users": "User:ANONYMOUS"}
+    try:
+        targets = [LockstepTarget(settings), KafkaTarget(settings, heap="256M", jvm=SHORT_LIVED)]
+    except ToolchainMissing as missing:
+        skip_or_fail(str(missing))
+    printed = []
+    for target in targets:
+        with target as broker:
+            results = [run_tool(ACLS, ["--bootstrap-server", broker.bootstrap, *each]) for each in COMMANDS]
+        printed.append([(each.status, sorted(each.stdout.split("\n"))) for each in results])
+    for command, ours, kafkas in zip(COMMANDS, *printed, strict=True):
+        assert ours == kafkas, command
