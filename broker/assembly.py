@@ -167,7 +167,7 @@ class Assembly:
         self.fetch_sessions = _fetch_sessions(self._settings)
         versions: dict[int, tuple[int, int]] = {}
         api_versions = ApiVersions(self.cluster, self.nodes, versions)
-        scram_users = ScramUsers(lambda: self.image.scram, self._record_scram)
+        scram_users = ScramUsers(lambda: self.image.scram, self.record_scram)
         handlers = [
             api_versions,
             *self._data_handlers(),
@@ -189,7 +189,8 @@ class Assembly:
             fast_path,
         )  # fmt: skip
 
-    async def _record_scram(self, changes: Sequence[ScramChange]) -> None:
+    async def record_scram(self, changes: Sequence[ScramChange]) -> None:
+        """Store changes of SCRAM users. Raises RequestError."""
         await self.topics.record_configs([scram_command(each) for each in changes])
 
     def _data_handlers(self) -> list[RequestHandler]:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from lockstep.broker.assembly import Assembly
+from lockstep.broker.controller.first_users import FirstUser, add_first_users, parse_first_users
 from lockstep.broker.coordination.expiration_loop import ExpirationLoop
 from lockstep.broker.maintenance.full_disks import FullDisks
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
@@ -104,6 +105,7 @@ class Broker:
         self._sockets: dict[Listener, list[socket.socket]] = {}
         self._ports: dict[Listener, int] = {}
         self._securities = ListenerSecurities(self._scram_credential)
+        self._first_users: tuple[FirstUser, ...] = ()
         self._servers: list[asyncio.Server] = []
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -201,6 +203,7 @@ class Broker:
         if (metrics := settings.metrics_listener()) is not None:
             self._metrics_sockets = bind(metrics, METRICS_PORT_HINT)
         self._securities.open(settings, settings.client_listeners())
+        self._first_users = parse_first_users(settings.lockstep_scram_users)
         for listener in settings.client_listeners():
             sockets = self._sockets[listener] = bind(listener)
             self._ports[listener] = sockets[0].getsockname()[1]
@@ -239,6 +242,13 @@ class Broker:
             assembly.cluster.on_configs_recorded.append(self._securities.reload)
             assembly.cluster.settings_checks.append(self._securities.check)
             self._background(self._securities.watch())
+        if self._first_users:
+            topics, image = assembly.topics, assembly.image
+            self._background(
+                add_first_users(
+                    self._first_users, lambda: topics.leads, lambda: image.scram, assembly.record_scram
+                )
+            )
         await self._listen(assembly.connections)
         await self._listen_for_metrics(assembly)
         self._background(assembly.retention.run(settings.log_retention_check_interval_ms / 1000))

@@ -8,6 +8,7 @@
 | `rejected_creations` | topics whose creation was rejected lately, which are not auto-created |
 | `replica_assignment` | replicas that a client names for new partitions |
 | `partition_commands` | commands to the leaders of data groups: open and close partitions |
+| `first_users` | the SCRAM users that a setting names |
 | `orphan_partitions` | partitions without a topic, found and closed |
 | `config_changes` | changes of configurations while the broker runs |
 | `alter_configs_shared` | what AlterConfigs and IncrementalAlterConfigs have in common |

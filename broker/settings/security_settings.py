@@ -151,6 +151,14 @@ class SecuritySettings:
         "Longest life of a login, after which the client has to log in again (KIP-368); 0: no end.",
     )
 
+    lockstep_scram_users: str = setting(
+        "lockstep.scram.users",
+        Kind.PASSWORD,
+        "",
+        "The first SCRAM users, as SCRAM-SHA-512=[name=NAME,password=PASSWORD] with commas between: the "
+        "controller stores those that it does not have, and changes none.",
+    )
+
     listener_texts: Mapping[str, str] = field(default_factory=dict, compare=False)
     """The settings of single listeners as text, by their full names."""
 

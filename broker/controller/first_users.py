@@ -1,0 +1,98 @@
+"""The first SCRAM users: those of `lockstep.scram.users` that are not stored when the controller starts.
+
+Owns: the form of the setting, which is that of Kafka's `kafka-storage format --add-scram`, and when they are
+recorded. Invariant: a user that is stored is not changed. Does not: check a login
+(`broker/security/scram.py`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import re
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.security.scram import (
+    MAX_ITERATIONS,
+    MECHANISMS,
+    MIN_ITERATIONS,
+    SALT_BYTES,
+    salt_password,
+    salted_credential,
+)
+from lockstep.broker.security.scram_users import ScramChange
+from lockstep.broker.settings.properties import ConfigError
+
+log = logging.getLogger("lockstep.security")
+
+SETTING: Final = "lockstep.scram.users"
+LOOK_SECONDS: Final = 0.2
+_USER: Final = re.compile(r"\s*(?P<mechanism>[A-Z0-9-]+)=\[(?P<options>[^\]]*)\]\s*(?:,|$)")
+_OPTIONS: Final = frozenset({"name", "password", "iterations"})
+
+
+@dataclass(frozen=True)
+class FirstUser:
+    """One user of the setting."""
+
+    mechanism: str
+    name: str
+    password: str
+    iterations: int
+
+
+def parse_first_users(text: str) -> tuple[FirstUser, ...]:
+    """The users of the setting. Raises ConfigError, which shows no password."""
+    users: list[FirstUser] = []
+    position = 0
+    while position < len(text):
+        parsed = _USER.match(text, position)
+        if parsed is None:
+            raise _error("not of the form SCRAM-SHA-512=[name=NAME,password=PASSWORD]")
+        position = parsed.end()
+        pairs = [each.partition("=") for each in parsed["options"].split(",")]
+        options = {name.strip(): value for name, _, value in pairs}
+        if parsed["mechanism"] not in MECHANISMS:
+            raise _error(f"{parsed['mechanism']} is none of {', '.join(MECHANISMS)}")
+        if not options.get("name") or not options.get("password") or not options.keys() <= _OPTIONS:
+            raise _error(f"user {len(users) + 1} needs name=, password= and at most iterations= besides")
+        iterations = options.get("iterations", str(MIN_ITERATIONS))
+        if not iterations.isdecimal() or not MIN_ITERATIONS <= int(iterations) <= MAX_ITERATIONS:
+            raise _error(f"iterations of user {len(users) + 1}: from {MIN_ITERATIONS} to {MAX_ITERATIONS}")
+        users.append(FirstUser(parsed["mechanism"], options["name"], options["password"], int(iterations)))
+    return tuple(users)
+
+
+def _error(problem: str) -> ConfigError:
+    return ConfigError(SETTING, "[hidden]", problem)
+
+
+async def add_first_users(
+    users: Sequence[FirstUser],
+    is_controller: Callable[[], bool],
+    stored: Callable[[], Collection[tuple[str, str]]],
+    record: Callable[[Sequence[ScramChange]], Awaitable[None]],
+) -> None:
+    """Record the users that are not stored, once this node is the controller; until then it looks again."""
+    while True:
+        missing = [each for each in users if (each.mechanism, each.name) not in stored()]
+        if not missing:
+            return
+        if is_controller():
+            try:
+                await record([_change(each) for each in missing])
+            except RequestError as error:
+                log.warning("users of %s cannot be stored yet: %s", SETTING, error)
+            else:
+                log.info("stored users of %s: %s", SETTING, ", ".join(each.name for each in missing))
+        await asyncio.sleep(LOOK_SECONDS)
+
+
+def _change(user: FirstUser) -> ScramChange:
+    mechanism, salt = MECHANISMS[user.mechanism], os.urandom(SALT_BYTES)
+    salted = salt_password(mechanism, user.password, salt, user.iterations)
+    return ScramChange(user.mechanism, user.name, salted_credential(mechanism, salt, salted, user.iterations))
