@@ -126,7 +126,7 @@ static inline void put_bytes(Writer *out, PyObject *bytes) {
     X(NONE, clock) X(NONE, clock_ms) X(NONE, in_flight_bytes) X(NONE, locks) X(NONE, max_in_flight) \
     X(NONE, max_in_flight_bytes) X(NONE, on_commit) X(NONE, on_reply) X(NONE, open_waiters) \
     X(NONE, partitions) X(NONE, plain) X(NONE, producers) X(NONE, request_count) X(NONE, resume) \
-    X(NONE, room_for) X(NONE, schedule_turn) X(NONE, send_later) X(NONE, share) X(NONE, table) X(NONE, term) \
+    X(NONE, has_space_for) X(NONE, schedule_turn) X(NONE, send_later) X(NONE, share) X(NONE, table) X(NONE, term) \
     X(NONE, unfinished_frames) X(NONE, waiting) X(NONE, write) X(NONE, write_buffer_bytes)
 
 /* What Python gives `bind` besides: constants, and functions that are called or recognised. */
@@ -455,7 +455,7 @@ static bool have_room(Scope *scope, PyObject *group, PyObject *plain, PyObject *
         get_int(scope, open, OpenFrame__open_records) + records > MAX_FRAME_RECORDS || scope->failed)
         return false;
     PyObject *room = hold(scope, PyLong_FromLongLong(pending));
-    return is_true(scope, call(scope, get(scope, plain, PlainAppends__log), NONE_room_for, room)) &&
+    return is_true(scope, call(scope, get(scope, plain, PlainAppends__log), NONE_has_space_for, room)) &&
            pending + get_int(scope, get(scope, plain, PlainAppends__applier), Applier_in_flight_bytes) <=
                get_int(scope, plain, PlainAppends__max_uncommitted_bytes) &&
            !scope->failed;
