@@ -22,7 +22,9 @@ from lockstep.broker.controller.topics import Topics
 from lockstep.broker.controller.transfer_requests import TransferRequests
 from lockstep.broker.coordination import api as coordination_api
 from lockstep.broker.fetch import api as fetch_api
+from lockstep.broker.fetch.fetch_fast_path import FetchFastPath
 from lockstep.broker.fetch.fetch_purgatory import FetchPurgatory
+from lockstep.broker.fetch.fetch_requests import FetchRequests
 from lockstep.broker.fetch.fetch_session import FetchSessions
 from lockstep.broker.groups import api as groups_api
 from lockstep.broker.groups.group_coordinators import GroupCoordinators
@@ -45,6 +47,7 @@ from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.peers.peer_rpc import PeerRpc
 from lockstep.broker.produce import api as produce_api
 from lockstep.broker.produce.compiled_fast_path import FAST_PATH
+from lockstep.broker.requests.fast_path import FastPath
 from lockstep.broker.requests.request_context import RequestHandler
 from lockstep.broker.requests.router import Router, advertised_versions
 from lockstep.broker.requests.time_slices import TimeSlicer
@@ -165,6 +168,10 @@ class Assembly:
         self.unsent_bytes = UnsentBytes()
         self.rate_limited_log = RateLimitedLog(self.loop.time, logging.getLogger("lockstep.connection"))
         self.fetch_sessions = _fetch_sessions(self._settings)
+        self.fetch_requests = FetchRequests(
+            self.cluster, self.fetch_sessions, self.fetch_purgatory, self.unsent_bytes, self.endpoints,
+            self.nodes.may_serve, self.authorizer,
+        )  # fmt: skip
         versions: dict[int, tuple[int, int]] = {}
         api_versions = ApiVersions(self.cluster, self.nodes, versions)
         scram_users = ScramUsers(lambda: self.image.scram, self.record_scram)
@@ -179,27 +186,30 @@ class Assembly:
         router = Router(handlers, self.forwarder, api_versions.unknown_version)
         if self.peering is not None:
             ForwardedRequests(self.cluster, self.forwarder, router, self.peering)
-        fast_path = None
-        if self._settings.lockstep_produce_fast_path:
-            produce = router.route_of(ApiKey.PRODUCE)
-            access = self.authorizer.access(ApiKey.PRODUCE)
-            fast_path = FAST_PATH(self.cluster, self.appenders, self.endpoints, produce, access)
         self.connections = Connections(
             router, self._settings, self.loop, self.time_slicer, self.unsent_bytes, self.rate_limited_log,
-            fast_path,
+            self._fast_paths(router),
         )  # fmt: skip
 
     async def record_scram(self, changes: Sequence[ScramChange]) -> None:
         """Store changes of SCRAM users. Raises RequestError."""
         await self.topics.record_configs([scram_command(each) for each in changes])
 
+    def _fast_paths(self, router: Router) -> dict[int, FastPath]:
+        """The fast paths that are not off, by API key."""
+        paths: dict[int, FastPath] = {}
+        if self._settings.lockstep_produce_fast_path:
+            produce = router.route_of(ApiKey.PRODUCE)
+            access = self.authorizer.access(ApiKey.PRODUCE)
+            paths[ApiKey.PRODUCE] = FAST_PATH(self.cluster, self.appenders, self.endpoints, produce, access)
+        if self._settings.lockstep_fetch_fast_path:
+            paths[ApiKey.FETCH] = FetchFastPath(self.fetch_requests, router.route_of(ApiKey.FETCH))
+        return paths
+
     def _data_handlers(self) -> list[RequestHandler]:
         cluster, nodes = self.cluster, self.nodes
         return [
-            *fetch_api.build_handlers(
-                cluster, self.fetch_sessions, self.fetch_purgatory, self.unsent_bytes, self.endpoints,
-                nodes.may_serve, self.authorizer,
-            ),
+            *fetch_api.build_handlers(self.fetch_requests, self.authorizer),
             *metadata_api.build_handlers(
                 cluster, nodes, self.endpoints, self.forwarder.ensure_topic, self.authorizer
             ),

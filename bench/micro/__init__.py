@@ -5,5 +5,6 @@
 | `command` | the command line, and the steps |
 | `raft` | the steps of the Raft core |
 | `follower` | a frame on a follower |
+| `requests` | whole requests of many clients, without sockets |
 | `history` | a line for each recorded commit, and which commit a step became slower with, the machine apart |
 """

@@ -33,6 +33,7 @@ from bench.machine.process import REPEATS, microseconds
 from bench.micro import history
 from bench.micro.follower import follower_steps
 from bench.micro.raft import raft_steps
+from bench.micro.requests import request_steps
 from bench.settings import FILL_BATCH_RECORDS, RECORD_BYTES
 from compat_tests.probe import HOST
 from lockstep.protocol.api import read_request_header
@@ -297,6 +298,7 @@ def _own(directory: Path | None) -> dict[str, float]:
         found["group turn, 1 x 15 KB, flush, recycled segment"] = taken
         found |= {name: microseconds(step) for name, step in read_steps(Path(parent) / "read")}
         found |= dict(follower_steps(Path(parent)))
+        found |= uvloop.run(request_steps(Path(parent) / "requests"))
     return found
 
 

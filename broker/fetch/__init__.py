@@ -2,6 +2,9 @@
 
 | file | owns |
 |---|---|
+| `fetch_requests` | what all requests share, and a decoded one from its reads to its response |
+| `fetch_fast_path` | requests like the last one of their connection, served without being decoded |
+| `plain_read` | the reads and the response of such a request |
 | `fetch_session` | incremental fetch sessions (KIP-227) |
 | `partition_check` | the errors and redirects of a partition, before it is read |
 | `partition_reads` | how much of each partition is read, from memory or the disk |

@@ -180,10 +180,18 @@ class FetchSessions:
         if not items:
             self._remove(session.session_id)
             return FetchContext([], None, False)
+        self.advance(session)
+        return FetchContext(items, session, True)
+
+    def find(self, session_id: int) -> FetchSession | None:
+        """The session with this id."""
+        return self._sessions.get(session_id)
+
+    def advance(self, session: FetchSession) -> None:
+        """Another request of the session is served."""
         session.epoch = 1 if session.epoch == MAX_ID else session.epoch + 1
         session.last_used = self._clock()
         self._sessions.move_to_end(session.session_id)
-        return FetchContext(items, session, True)
 
     def _open(self, items: list[FetchItem], api_version: int) -> FetchSession | None:
         items_kept = [item for item in items if _can_exist(item.topic)]

@@ -38,12 +38,14 @@ class FetchAccess:
         self._is_replica = is_replica
         self._may_replicate = may_replicate
 
-    def allows(self, name: str) -> bool:
+    def allows(self, name: str, is_requested: bool = True) -> bool:
         """True if the client may read a topic; asked again for each response, so that a change of ACLs ends
         also what a session or a waiting request has been allowed before."""
         if self._is_replica:
             return self._may_replicate
-        return self._access.allows(self._client, AclOperation.READ, AclResourceType.TOPIC, name)
+        return self._access.allows(
+            self._client, AclOperation.READ, AclResourceType.TOPIC, name, is_requested=is_requested
+        )
 
 
 class PartitionCheck:
@@ -71,6 +73,15 @@ class PartitionCheck:
         self._read_committed = read_committed
         self._nearby_replicas = nearby_replicas
 
+    @property
+    def is_plain(self) -> bool:
+        """True for a consumer that is not sent to another replica."""
+        return self._replica_id < 0 and self._nearby_replicas is None
+
+    def may_read(self, partition: Partition) -> bool:
+        """True if the client may read a partition; a denial is not logged yet."""
+        return self._access is None or self._access.allows(partition.topic.name, is_requested=False)
+
     def check(self, item: FetchItem) -> PartitionData:
         """Find the partition of `item` and check the request against it; the records are still missing."""
         item.is_diverging = False
@@ -81,7 +92,7 @@ class PartitionCheck:
             return data
         partition = item.partition
         if partition is None or partition.topic.deleted:
-            partition = item.partition = self._find_partition(item)
+            partition = item.partition = self.find_partition(item)
         if partition is None:
             data = self.error_data(item, self._unknown_error(item))
             data.aborted_transactions = []
@@ -142,7 +153,8 @@ class PartitionCheck:
         topic = self._cluster.topic_by_id(topic_key)
         return topic is None or access.allows(topic.name)
 
-    def _find_partition(self, item: FetchItem) -> Partition | None:
+    def find_partition(self, item: FetchItem) -> Partition | None:
+        """The partition that an item names now."""
         cluster = self._cluster
         topic_key = item.topic
         topic = cluster.topic_by_id(topic_key) if isinstance(topic_key, bytes) else cluster.topic(topic_key)

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from lockstep.broker.network.connection_registry import Connections
 from lockstep.broker.network.response_encoder import JOIN_BELOW_BYTES, EncodedReply, coalesce, encode_reply
-from lockstep.broker.requests.fast_path import FastRequests, Reply
+from lockstep.broker.requests.fast_path import FastRequests, HeadedReply, Reply
 from lockstep.broker.requests.request_context import (
     ConnectionRejected,
     EncodedResponse,
@@ -84,10 +84,10 @@ class Connection(asyncio.BufferedProtocol):
         self.context = shared.client_of(listener)
         self._reader = FrameReader(shared.max_frame_bytes)
         self._fast_requests: FastRequests | None = None
-        """The fast path, from the first Produce on; an idle connection has none."""
+        """The fast path of its first Produce or Fetch, from then on; an idle connection has none."""
         self._replies: list[Reply] | None = None
         """The requests without a response so far, in order, oldest first; None while there is none."""
-        self._blocking_reply: EncodedReply | None = None
+        self._blocking_reply: HeadedReply | None = None
         """A request in a task: the next one is dispatched after it, as in Kafka. Otherwise a topic could be
         created again before its deletion is complete."""
         self._output: list[Buffer] = []
@@ -302,10 +302,12 @@ class Connection(asyncio.BufferedProtocol):
         requests = self._fast_requests
         try:
             reply = None if requests is None else requests.append(frame)
-            if reply is not None:
+            if reply is None:
+                self._route(frame)
+            elif reply.buffers is None:
                 self._enqueue(reply)
             else:
-                self._route(frame)
+                self._output_at_once(reply, reply.buffers)
         except MalformedMessage as error:
             self._reject(str(error))
         except Exception as error:
@@ -320,27 +322,22 @@ class Connection(asyncio.BufferedProtocol):
         shared = self._shared
         header, pos = read_request_header(frame)
         api_key = header.api_key
-        if api_key == ApiKey.PRODUCE and self._fast_requests is None and shared.fast_path is not None:
-            self._fast_requests = shared.fast_path.open(self, self.context)
+        if self._fast_requests is None and api_key in shared.fast_paths:
+            self._fast_requests = shared.fast_paths[api_key].open(self, self.context)
         response = shared.router.route(self.context, header, frame, pos)
         if isinstance(response, IMMEDIATE):
             buffers, reply_bytes = encode_reply(header, response)
-            if self._replies is None:
+            if self._replies is None and reply_bytes <= shared.write_buffer_bytes:
                 self._queue_output(buffers, reply_bytes)
             else:
                 reply = EncodedReply(self, header, len(frame), False)
                 reply.buffers, reply.reply_bytes = buffers, reply_bytes
-                self._pending_reply_bytes += reply_bytes
-                self._enqueue(reply)
-            if reply_bytes > shared.write_buffer_bytes:
-                self._count_unsent()
+                self._output_at_once(reply, buffers)
         elif response is not None:
-            fetching = api_key == ApiKey.FETCH
             request_bytes = len(frame)
             if isinstance(response, PendingResponse) and not response.holds_request:
                 request_bytes = 0
-            reply = EncodedReply(self, header, request_bytes, fetching)
-            self._fetching = self._fetching or fetching
+            reply = EncodedReply(self, header, request_bytes, api_key == ApiKey.FETCH)
             self._enqueue(reply)
             pending = response if isinstance(response, PendingResponse) else self._start_task(reply, response)
             if pending.blocks_connection:
@@ -348,8 +345,20 @@ class Connection(asyncio.BufferedProtocol):
             reply.pending = pending
             pending.listen(reply.on_done)
 
+    def _output_at_once(self, reply: Reply, buffers: list[Buffer]) -> None:
+        """Output a complete reply, or keep it behind those before it."""
+        if self._replies is None:
+            self._queue_output(buffers, reply.reply_bytes)
+        else:
+            self._pending_reply_bytes += reply.reply_bytes
+            self._enqueue(reply)
+        if reply.reply_bytes > self._shared.write_buffer_bytes:
+            self._count_unsent()
+
     def _enqueue(self, reply: Reply) -> None:
         """The reply of a request that is in flight from now on."""
+        if reply.holds_fetch:
+            self._fetching = True
         if self._replies is None:
             self._replies = [reply]
         else:
@@ -361,7 +370,7 @@ class Connection(asyncio.BufferedProtocol):
         self._blocking_reply = reply
         return PendingResponse.from_awaitable(response)
 
-    def _block_on(self, reply: EncodedReply) -> None:
+    def _block_on(self, reply: HeadedReply) -> None:
         """Dispatch and read nothing else until this reply is complete."""
         self._blocking_reply, self._is_blocked = reply, True
         self._queued_frames = self._queued_frames or deque()
@@ -369,7 +378,7 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- replies ------------------------------------------------------------------------------------------
 
-    def on_response(self, reply: EncodedReply, pending: PendingResponse) -> None:
+    def on_response(self, reply: HeadedReply, pending: PendingResponse) -> None:
         """A response is complete; send the replies that are next in order."""
         if self._closing or self._replies is None:
             return
@@ -416,7 +425,7 @@ class Connection(asyncio.BufferedProtocol):
         if not replies:
             self._replies = None
 
-    def _await_response(self, reply: EncodedReply, pending: PendingResponse) -> None:
+    def _await_response(self, reply: HeadedReply, pending: PendingResponse) -> None:
         """Wait for a response that a task returned as pending; further requests are dispatched, unless it
         blocks the connection."""
         if not pending.holds_request:

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Final, Protocol
 
 from lockstep.broker.network.receive_memory import MemoryWaiter, ReceiveMemory
@@ -26,6 +26,7 @@ from lockstep.storage.rate_limited_log import RateLimitedLog
 log = logging.getLogger("lockstep.connection")
 
 CLOSE_POLL_SECONDS: Final = 0.005
+NO_FAST_PATHS: Final[Mapping[int, FastPath]] = {}
 
 
 class OpenConnection(MemoryWaiter, Protocol):
@@ -66,11 +67,11 @@ class Connections:
         time_slicer: TimeSlicer,
         unsent_bytes: UnsentBytes,
         client_errors: RateLimitedLog,
-        fast_path: FastPath | None = None,
+        fast_paths: Mapping[int, FastPath] = NO_FAST_PATHS,
     ) -> None:
         self.router = router
-        self.fast_path = fast_path
-        """The fast path of Produce; None where it is off."""
+        self.fast_paths = fast_paths
+        """The fast paths by API key; none of an API where it is off."""
         self.time_slicer = time_slicer
         self.unsent_bytes = unsent_bytes
         self._client_errors = client_errors
@@ -197,8 +198,8 @@ class Connections:
         """Close connections that were silent for too long."""
         idle_ms = self._settings.connections_max_idle_ms
         others_waiting = bool(self.unfinished_frames.waiting)  # before a close, which lets them retry
-        if self.fast_path is not None:
-            self.fast_path.trim()
+        for fast_path in self.fast_paths.values():
+            fast_path.trim()
         for connection in list(self._open):
             connection.reap_idle(now, idle_ms / 1000 if idle_ms >= 0 else math.inf, others_waiting)
 

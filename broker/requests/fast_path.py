@@ -2,8 +2,8 @@
 
 Invariants: a fast path takes a request as a whole, or declines it before anything has changed; a request that
 is taken has the effects and the response that the router's handler would have given it. The router stays
-the specification. Does not: know what is in a request (`broker/produce/produce_fast_path.py`), or keep
-responses in order (`broker/network/connection.py`).
+the specification. Does not: know what is in a request (`broker/produce/produce_fast_path.py`,
+`broker/fetch/fetch_fast_path.py`), or keep responses in order (`broker/network/connection.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from lockstep.broker.requests.request_context import ClientContext, PendingResponse
+from lockstep.protocol.api import RequestHeader
 from lockstep.protocol.primitives import Buffer
 
 
@@ -25,11 +26,25 @@ class Reply(Protocol):
     pending: PendingResponse | None
 
 
+class HeadedReply(Reply, Protocol):
+    """A reply that a message can be encoded for."""
+
+    @property
+    def header(self) -> RequestHeader:
+        """The request's; the client id may be missing."""
+
+    def on_done(self, pending: PendingResponse) -> None:
+        """The message is complete: give it to the connection."""
+
+
 class FastConnection(Protocol):
     """The part of a connection that a fast path uses."""
 
     def on_reply(self, reply: Reply) -> None:
         """Called when the reply has its buffers."""
+
+    def on_response(self, reply: HeadedReply, pending: PendingResponse) -> None:
+        """Called when the general path has made the response."""
 
     def abort(self) -> None:
         """Closes the connection at once."""
@@ -39,8 +54,8 @@ class FastRequests(Protocol):
     """The fast path of one connection."""
 
     def append(self, frame: memoryview) -> Reply | None:
-        """Serves a request; its reply gets its buffers later. Returns None if it declines, and nothing has
-        changed."""
+        """Serves a request; its reply has its buffers, or gets them later. Returns None if it declines, and
+        nothing has changed."""
 
 
 class FastPath(Protocol):

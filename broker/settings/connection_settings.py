@@ -101,6 +101,13 @@ class ConnectionSettings:
         "A Produce request like the last one of its connection is appended without being decoded. "
         "false: each is decoded, to compare or to find a fault; responses and log are the same.",
     )
+    lockstep_fetch_fast_path: bool = setting(
+        "lockstep.fetch.fast.path",
+        Kind.BOOLEAN,
+        True,
+        "A Fetch request like the last one of its connection is served without being decoded. "
+        "false: each is decoded, to compare or to find a fault; responses are the same.",
+    )
     lockstep_unsent_max_bytes: int = setting(
         "lockstep.unsent.max.bytes",
         Kind.LONG,

@@ -26,6 +26,7 @@ from lockstep.broker.produce.producer_state import ProducerState
 from lockstep.broker.requests.router import Route, Router
 from lockstep.broker.requests.time_slices import TimeSlicer
 from lockstep.broker.settings.topic_config import topic_config
+from lockstep.protocol.api import ApiKey
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.open_frame import OpenFrame
 from lockstep.storage.partition import PartitionLog
@@ -112,7 +113,7 @@ class Side:
         loop = cast(asyncio.AbstractEventLoop, SimpleNamespace(call_soon=self._call_soon, time=lambda: 0.0))
         self.shared = Connections(
             cast(Router, None), SETTINGS, loop, TimeSlicer(self._call_soon), UnsentBytes(),
-            RateLimitedLog(lambda: 0.0, logging.getLogger("fuzz")), path,
+            RateLimitedLog(lambda: 0.0, logging.getLogger("fuzz")), {int(ApiKey.PRODUCE): path},
         )  # fmt: skip
         self.shared.clock = lambda: 0.0
         self.connect()

@@ -1,261 +1,33 @@
 """Fetch: batches of partitions from given offsets, at once or with min_bytes (KIP-74, KIP-227).
 
 Work is per partition and per batch; batches go to the socket by reference. A follower's copy is served like
-the leader's, up to its own high watermark (KIP-392, `broker/fetch/follower_fetch.py`). Invariants: a waiting
-request costs one entry per partition and no task, and an unknown partition does not end the wait for others.
-How much is read: `broker/fetch/partition_reads.py`; the errors: `broker/fetch/partition_check.py`.
+the leader's, up to its own high watermark (KIP-392, `broker/fetch/follower_fetch.py`). What a request does is
+in `broker/fetch/fetch_requests.py`.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable
-from typing import Final
-
-from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
-from lockstep.broker.fetch.aborted_transactions import offset_after
-from lockstep.broker.fetch.fetch_purgatory import DelayedFetch, FetchPurgatory
-from lockstep.broker.fetch.fetch_session import (
-    TOPIC_IDS_MIN_VERSION,
-    FetchContext,
-    FetchItem,
-    FetchSessionError,
-    FetchSessions,
-)
-from lockstep.broker.fetch.partition_check import FetchAccess, PartitionCheck
-from lockstep.broker.fetch.partition_reads import ColdRead, PartitionReads, ReadLimits, read_from_memory
-from lockstep.broker.fetch.replica_selector import RackAwareReplicaSelector
-from lockstep.broker.metadata.current_leader import FETCH_ERRORS, FETCH_MIN_VERSION, leader_endpoints
-from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition
-from lockstep.broker.metadata.node_endpoints import NodeEndpoints
-from lockstep.broker.network.unsent_bytes import UnsentBytes
-from lockstep.broker.requests.request_context import (
-    ClientContext,
-    HandlerResponse,
-    PendingResponse,
-    RequestHandler,
-)
-from lockstep.broker.settings.kafka_names import RACK_AWARE_SELECTOR
-from lockstep.protocol.acl_codes import AclOperation
+from lockstep.broker.fetch.fetch_requests import FetchRequests
+from lockstep.broker.fetch.fetch_session import FetchSessionError
+from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.api import ApiKey, RequestHeader
-from lockstep.protocol.messages.fetch import (
-    FetchableTopicResponse,
-    FetchRequest,
-    FetchResponse,
-    NodeEndpoint,
-    PartitionData,
-)
-
-READ_COMMITTED: Final = 1
-REPLICA_STATE_MIN_VERSION: Final = 15
-MIN_REPAIR_WAIT_SECONDS: Final = 3.0
-"""A fetch with a shorter max wait waits this long for read repair: a segment of 64 MiB comes from another
-node in about a second, and late records are better than CORRUPT_MESSAGE."""
+from lockstep.protocol.messages.fetch import FetchRequest, FetchResponse
 
 
 class Fetch(RequestHandler):
-    """See the module. Args: may_serve: returns whether a node serves consumers of a log group."""
+    """See the module."""
 
     api_key = ApiKey.FETCH
     versions = (4, 18)
 
-    def __init__(
-        self,
-        cluster: MetadataCache,
-        sessions: FetchSessions,
-        purgatory: FetchPurgatory,
-        unsent_bytes: UnsentBytes,
-        endpoints: NodeEndpoints,
-        may_serve: Callable[[int, int], bool],
-        authorizer: Authorizer = ALLOW_ALL,
-    ) -> None:
-        self._access = authorizer.access(self.api_key)
-        self.cluster = cluster
-        self.purgatory = purgatory
-        self.endpoints = endpoints
-        self._sessions = sessions
-        self._unsent_bytes = unsent_bytes
-        self._may_serve = may_serve
+    def __init__(self, requests: FetchRequests) -> None:
+        self._requests = requests
 
     def handle(self, client: ClientContext, header: RequestHeader, request: FetchRequest) -> HandlerResponse:
         """Respond at once if there is enough, an error or no time to wait; else once there is one of them."""
+        requests, version = self._requests, header.api_version
         try:
-            fetch_context = self._sessions.begin(request, header.api_version)
+            fetch_context = requests.sessions.begin(request, version)
         except FetchSessionError as error:
             return FetchResponse(error_code=error.error)
-        settings = self.cluster.settings
-        read_committed = request.isolation_level == READ_COMMITTED
-        max_bytes = max(0, min(request.max_bytes, settings.fetch_max_bytes))
-        limits = ReadLimits(max_bytes, read_committed, settings, self._unsent_bytes)
-        replica_id = request.replica_id
-        if header.api_version >= REPLICA_STATE_MIN_VERSION:
-            replica_id = request.replica_state.replica_id
-        nearby: RackAwareReplicaSelector | None = None
-        if request.rack_id and settings.replica_selector_class == RACK_AWARE_SELECTOR:
-            nearby = RackAwareReplicaSelector(
-                request.rack_id, client, self.endpoints, self.cluster, self._may_serve
-            )
-        access = None
-        if self._access.is_checked:
-            may_replicate = replica_id < 0 or self._access.allows_on_cluster(
-                client, AclOperation.CLUSTER_ACTION
-            )
-            access = FetchAccess(self._access, client, replica_id >= 0, may_replicate)
-        check = PartitionCheck(self.cluster, header.api_version, replica_id, read_committed, nearby, access)
-        return _FetchRequest(self, client, header.api_version, request, fetch_context, check, limits).start()
-
-
-class _LongPoll(PendingResponse):
-    """A response that may take as long as the client's max wait; of its request only the items are kept."""
-
-    __slots__ = ()
-    holds_request = False
-
-
-class _FetchRequest:
-    """One Fetch request under way."""
-
-    __slots__ = (
-        "_api_version", "_check", "_client", "_counted_bytes", "_counted_offsets", "_delayed_fetch",
-        "_fetch_context", "_handler", "_limits", "_max_wait_ms", "_min_bytes", "_pending",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        handler: Fetch,
-        client: ClientContext,
-        api_version: int,
-        request: FetchRequest,
-        fetch_context: FetchContext,
-        check: PartitionCheck,
-        limits: ReadLimits,
-    ) -> None:
-        self._handler = handler
-        self._client = client
-        self._api_version = api_version
-        self._fetch_context = fetch_context
-        self._check = check
-        self._limits = limits
-        self._max_wait_ms = request.max_wait_ms
-        self._min_bytes = min(request.min_bytes, limits.max_bytes)
-        self._pending: _LongPoll | None = None
-        self._delayed_fetch: DelayedFetch | None = None
-        self._counted_offsets: list[int] = []
-        self._counted_bytes = 0
-
-    def start(self) -> HandlerResponse:
-        """The response, at once or later."""
-        reads = PartitionReads(self._fetch_context, self._check, self._limits)
-        cold = reads.read()
-        if cold is not None:
-            return self._read_cold(reads, cold)
-        if reads.total >= self._min_bytes or reads.is_urgent or self._max_wait_ms <= 0:
-            return self._response(reads.found)
-        partitions = self._deduplicate_items()
-        self._counted_offsets = [item.fetch_offset for item in self._fetch_context.items]
-        if reads.total and self._limits.allowed_bytes() <= self._min_bytes and self._has_enough():
-            return self._response(reads.found)  # there is more, but no room for it
-        self._pending = pending = _LongPoll()
-        pending.on_disconnect = self._cancel
-        self._delayed_fetch = self._handler.purgatory.wait(self._attempt, partitions, self._max_wait_ms)
-        return pending
-
-    def _deduplicate_items(self) -> list[Partition]:
-        """The known partitions. A partition that is named more than once keeps only its last item, so a
-        waiting request has at most one item for each partition, and its size need not count. Unknown ones
-        come last."""
-        items = self._fetch_context.items
-        known_items = {item.partition: item for item in items if item.partition is not None}
-        if len(known_items) < len(items):
-            unknown_items = {(item.topic, item.index): item for item in items if item.partition is None}
-            self._fetch_context.items = [*known_items.values(), *unknown_items.values()]
-        return list(known_items)
-
-    def _cancel(self) -> None:
-        if self._delayed_fetch is not None:
-            self._handler.purgatory.cancel(self._delayed_fetch)
-
-    async def _read_cold(self, reads: PartitionReads, cold: ColdRead) -> FetchResponse:
-        repair_wait_s = max(MIN_REPAIR_WAIT_SECONDS, self._max_wait_ms / 1000)
-        await reads.read_all(cold, asyncio.get_running_loop().time() + repair_wait_s)
-        return self._response(reads.found)
-
-    # --- waiting ------------------------------------------------------------------------------------------
-
-    def _attempt(self, expired: bool) -> bool:
-        """Respond if there is enough now, or no more time."""
-        assert self._pending is not None
-        try:
-            if not expired and not self._has_enough():
-                return False
-            reads = PartitionReads(self._fetch_context, self._check, self._limits)
-            cold = reads.read()
-            if cold is None:
-                self._pending.complete(self._response(reads.found))
-            else:
-                task = asyncio.ensure_future(self._read_cold(reads, cold))
-                task.add_done_callback(self._pending.complete_from)
-        except Exception as error:
-            self._pending.fail(error)
-        return True
-
-    def _has_enough(self) -> bool:
-        """True if min_bytes can be read, or as much as the limits allow. Each batch is counted once."""
-        counted_offsets, limits = self._counted_offsets, self._limits
-        minimum = min(self._min_bytes, limits.allowed_bytes())
-        for index, item in enumerate(self._fetch_context.items):
-            partition = item.partition
-            if partition is None:
-                break  # this one and those behind it are unknown
-            if partition.topic.deleted or _has_changed_role(partition, item):
-                return True
-            end = limits.end_offset(partition)
-            if end <= counted_offsets[index]:
-                continue
-            missing = minimum - self._counted_bytes
-            if missing <= 1:
-                return True
-            result = read_from_memory(partition, counted_offsets[index], missing, end)
-            if result is None:  # on the disk, deleted while the request waited, or unreadable
-                return True
-            counted_offsets[index] = end
-            self._counted_bytes += result.total_bytes
-            if result.total_bytes >= missing or (result.buffers and offset_after(result.buffers[-1]) < end):
-                return True  # the next batch is more than was missing
-        return False
-
-    # --- the response -----------------------------------------------------------------------------------
-
-    def _response(self, partition_data: list[tuple[FetchItem, PartitionData]]) -> FetchResponse:
-        session = self._fetch_context.session
-        by_id = self._api_version >= TOPIC_IDS_MIN_VERSION
-        topics: list[FetchableTopicResponse] = []
-        topic_key: str | bytes | None = None
-        leader_ids: set[int] = set()
-        for item, data in partition_data:
-            if item.topic != topic_key:
-                topic_key = item.topic
-                topics.append(
-                    FetchableTopicResponse(topic_id=topic_key)  # type: ignore[arg-type]
-                    if by_id
-                    else FetchableTopicResponse(topic=topic_key)  # type: ignore[arg-type]
-                )
-            topics[-1].partitions.append(data)
-            if data.error_code in FETCH_ERRORS:
-                leader_ids.add(data.current_leader.leader_id)
-            if session is not None:
-                item.update_cached(data)
-                if data.records:
-                    session.move_to_end(item)
-        response = FetchResponse(session_id=self._fetch_context.session_id, responses=topics)
-        if leader_ids and self._api_version >= FETCH_MIN_VERSION:
-            response.node_endpoints = [
-                NodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
-                for each in leader_endpoints(sorted(leader_ids), self._handler.endpoints, self._client)
-            ]
-        return response
-
-
-def _has_changed_role(partition: Partition, item: FetchItem) -> bool:
-    """True if this node's role in the partition has changed since the last check."""
-    return partition.group.is_leader is item.is_follower_read or not partition.is_here
+        return requests.open_request(client, version, request, fetch_context).start()

@@ -134,11 +134,12 @@ class ProduceNode:
         self.slow = Scripted(ApiKey.API_VERSIONS)
         controller = cast(Any, SimpleNamespace(is_local_controller=True))
         router = self.router = Router([produce, self.slow], controller, ApiVersionsResponse)
-        path = None
+        paths = {}
         if self.fast is not None:
             path = COUNTED[self.fast](cluster, {1: appender}, others, router.route_of(ApiKey.PRODUCE))
+            paths[int(ApiKey.PRODUCE)] = path
             path.node = self
-        self.shared = Connections(router, SETTINGS, loop, slicer, UnsentBytes(), warnings, path)
+        self.shared = Connections(router, SETTINGS, loop, slicer, UnsentBytes(), warnings, paths)
         self.shared.clock = lambda: 0.0
         await self.renew()
         return self
@@ -272,14 +273,14 @@ class Pair:
         for transport in self.transports:
             transport.writes.clear()
         self.compare()
-        return list(_replies(sent[0]))
+        return list(replies(sent[0]))
 
     async def close(self) -> None:
         for node in self.nodes:
             await node.group.close()
 
 
-def _replies(data: bytes) -> Iterator[tuple[int, bytes]]:
+def replies(data: bytes) -> Iterator[tuple[int, bytes]]:
     while data:
         length, correlation_id = struct.unpack_from(">ii", data)
         yield correlation_id, data[8 : 4 + length]

@@ -23,6 +23,7 @@ from lockstep.broker.produce import produce_fast_path
 from lockstep.broker.produce.produce_fast_path import PlainRequests, ProduceFastPath
 from lockstep.broker.requests import time_slices
 from lockstep.broker.settings.topic_config import topic_config
+from lockstep.protocol.api import ApiKey
 from lockstep.protocol.messages.api_versions import ApiVersionsResponse
 from lockstep.protocol.records.batch import crc_of
 from lockstep.protocol.records.compression import Codec
@@ -167,7 +168,7 @@ async def test_many_batches_are_left_to_the_time_slices(pair: Pair, monkeypatch:
 async def test_only_so_many_responses_stay_prepared(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Partitions are forgotten beyond the limit, also in the middle of a request."""
     monkeypatch.setattr(produce_fast_path, "MAX_PREPARED", 2)
-    path = pair.fast.shared.fast_path
+    path = pair.fast.shared.fast_paths[ApiKey.PRODUCE]
     assert isinstance(path, ProduceFastPath)
     for version in (8, 9, 13):
         pair.connect()

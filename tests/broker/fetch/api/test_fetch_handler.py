@@ -9,6 +9,7 @@ from typing import cast
 
 from lockstep.broker.fetch.api.fetch import Fetch
 from lockstep.broker.fetch.fetch_purgatory import FetchPurgatory
+from lockstep.broker.fetch.fetch_requests import FetchRequests
 from lockstep.broker.fetch.fetch_session import FetchSessions
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.network.unsent_bytes import UnsentBytes
@@ -43,12 +44,14 @@ class Handler:
         sessions = FetchSessions(10, 100, time.monotonic, lambda largest: 7)
         endpoints = SimpleNamespace(of=lambda node_id, client: Endpoint(node_id, f"host-{node_id}", 9, None))
         self.fetch = Fetch(
-            self.cluster(),
-            sessions,
-            self.purgatory,
-            UnsentBytes(),
-            cast(NodeEndpoints, endpoints),
-            lambda node_id, group_id: True,
+            FetchRequests(
+                self.cluster(),
+                sessions,
+                self.purgatory,
+                UnsentBytes(),
+                cast(NodeEndpoints, endpoints),
+                lambda node_id, group_id: True,
+            )
         )
 
     def handle(self, request: FetchRequest, version: int = 12) -> HandlerResponse:
