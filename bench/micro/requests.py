@@ -105,6 +105,10 @@ class _Client:
             if self.transport.writes > before:
                 break
             await asyncio.sleep(0.001)
+        return self.last_response(request)
+
+    def last_response(self, request: Struct) -> Any:
+        """The last response, which is to such a request."""
         key, version = _key_and_version(request)
         at = 8 + response_header_version(key, version)
         return decode(MESSAGES[key][1], version, b"".join(self.transport.last), at)
@@ -143,6 +147,8 @@ class _Bench:
         self.broker = broker
         self._rounds = rounds
         self._clients: list[_Client] = []
+        self._groups = 0
+        """Groups so far: each step has others."""
 
     async def fill(self, topic: str, records: int) -> Partition:
         """A log of batches of so many records in a topic's first partition."""
@@ -251,8 +257,9 @@ class _Bench:
     async def members(self) -> list[tuple[str, int, str]]:
         """Clients, each the only member of a group of its own: groups, generations, members."""
         found = []
-        for number, client in enumerate(self.connect(CLIENTS)):
-            group = f"group-{number}"
+        for client in self.connect(CLIENTS):
+            self._groups += 1
+            group = f"group-{self._groups}"
             await client.call(FindCoordinatorRequest(key_type=0, coordinator_keys=[group]))
             join = JoinGroupRequest(
                 group_id=group, session_timeout_ms=60_000, rebalance_timeout_ms=60_000, member_id="",
@@ -280,7 +287,9 @@ class _Bench:
             _frame(HeartbeatRequest(group_id=group, generation_id=generation, member_id=member))
             for group, generation, member in await self.members()
         ]
-        return await self.least(lambda number: sent, self.wait_for_responses)
+        taken = await self.least(lambda number: sent, self.wait_for_responses)
+        assert not any(each.last_response(HeartbeatRequest()).error_code for each in self._clients)
+        return taken
 
     async def commits(self) -> float:
         """Members of groups each commit an offset of one partition."""
@@ -301,7 +310,10 @@ class _Bench:
                 for group, generation, member in members
             ]
 
-        return await self.least(frames, self.wait_for_responses)
+        taken = await self.least(frames, self.wait_for_responses)
+        for each in self._clients:
+            assert not each.last_response(OffsetCommitRequest()).topics[0].partitions[0].error_code
+        return taken
 
     async def metadata(self) -> float:
         """Clients ask for a topic each, of four partitions."""

@@ -147,6 +147,8 @@ class MetadataCache:
         self._remote: dict[int, RemoteLeader] = {}
         self.cached_responses: dict[tuple[object, ...], EncodedResponse] = {}
         """Encoded responses about all topics; cleared at each change of their content."""
+        self.cached_topics: dict[tuple[object, ...], EncodedResponse] = {}
+        """Encoded responses about one topic each; cleared at the same changes."""
         self.changes = 0
         """The number of changes of topics, partitions, their log groups and settings: what was found here
         while it is the same is still so."""
@@ -270,6 +272,7 @@ class MetadataCache:
         """Forget what was derived from what clients see, which has changed."""
         self.changes += 1
         self.cached_responses.clear()
+        self.cached_topics.clear()
 
     def on_leader_change(self, group_id: int) -> None:
         """The leader of a group has changed: wake the delayed fetches of its partitions."""

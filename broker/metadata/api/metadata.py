@@ -53,6 +53,10 @@ from lockstep.protocol.primitives import ZERO_UUID
 TOPICS_BY_ID_MIN_VERSION: Final = 12
 LISTENER_NOT_FOUND_MIN_VERSION: Final = 6
 MAX_CACHED_RESPONSES: Final = 32
+MAX_CACHED_TOPICS: Final = 1000
+"""LIMIT. Responses about one topic that are kept."""
+MAX_CACHED_BYTES: Final = 8192
+"""LIMIT. A larger one, of some hundred partitions, is not kept."""
 MAX_CREATION_WAIT_SECONDS: Final = 1.0
 INFORMED_WAIT_SECONDS: Final = 1.0
 INFORMED_POLLS: Final = 50
@@ -128,12 +132,17 @@ class Metadata(RequestHandler):
             return builder.response(
                 [_error_topic(each.name or "", ErrorCode.INVALID_REQUEST) for each in requested]
             )
+        is_same_for_all = not self._access.is_checked
+        if is_same_for_all and len(ids) == 1 and (topic := self._cluster.topic_by_id(*ids)) is not None:
+            return builder.one_topic(topic)
         if ids:
             return builder.when_served(lambda: [builder.by_id(topic_id) for topic_id in ids])
         names = list(dict.fromkeys(each.name for each in requested if each.name is not None))
         missing = builder.missing_topics(names)
         if missing:
             return self._create_and_respond(builder, names, missing)
+        if is_same_for_all and len(names) == 1 and (topic := self._cluster.topic(names[0])) is not None:
+            return builder.one_topic(topic)
         return builder.when_served(lambda: [builder.by_name(name) for name in names])
 
     async def _create_and_respond(
@@ -244,12 +253,9 @@ class _MetadataBuilder:
         if self._access.is_checked:
             topics = [each for each in self._cluster.topics() if self._may_describe(each.name, False)]
             return self.response([self.topic_metadata(topic) for topic in topics])
-        own_endpoint = self._endpoints.own(self._client)
         cluster = self._cluster
         cache = cluster.cached_responses
-        seen = self._nodes.client_view()
-        address = (self._client.listener, own_endpoint.host, own_endpoint.port)
-        key = (self._version, address, self._wants_operations, self._cluster_operations, seen)
+        key = self._key()
         encoded = cache.get(key)
         if encoded is None:
             if len(cache) >= MAX_CACHED_RESPONSES:
@@ -259,6 +265,30 @@ class _MetadataBuilder:
             if self._replicas.is_complete:
                 cache[key] = encoded
         return encoded
+
+    def one_topic(self, topic: Topic) -> HandlerResponse:
+        """The response for one topic where all clients get the same, kept as that for all topics is: each
+        asks for its own again and again."""
+        cache = self._cluster.cached_topics
+        key = (*self._key(), topic.topic_id)
+        encoded = cache.get(key)
+        if encoded is None:
+            response = self.when_served(lambda: [self.topic_metadata(topic)])
+            if not isinstance(response, MetadataResponse):
+                return response
+            encoded = EncodedResponse(encode(response, self._version))
+            if sum(map(len, encoded.body)) <= MAX_CACHED_BYTES:
+                if len(cache) >= MAX_CACHED_TOPICS:
+                    cache.clear()
+                cache[key] = encoded
+        return encoded
+
+    def _key(self) -> tuple[object, ...]:
+        """All that a response depends on but the cluster's topics and settings."""
+        client, own = self._client, self._endpoints.own(self._client)
+        address = (client.listener, own.host, own.port)
+        seen = self._nodes.client_view()
+        return (self._version, address, self._wants_operations, self._cluster_operations, seen)
 
     def topic_metadata(self, topic: Topic) -> MetadataResponseTopic:
         return MetadataResponseTopic(

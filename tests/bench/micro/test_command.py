@@ -9,7 +9,7 @@ import pytest
 from bench.kept import Unreadable
 from bench.machine import facts
 from bench.micro import command as micro
-from bench.micro import follower
+from bench.micro import follower, requests
 from bench.micro.history import is_comparable_over_time, read
 from bench.micro.raft import KEPT_ENTRIES, following_step, leading_step
 from lockstep.storage.log.data_log import DataLog
@@ -78,3 +78,14 @@ def test_a_follower_takes_every_frame(tmp_path: Path, monkeypatch: pytest.Monkey
     frames = list(log.replay())
     log.close()
     assert [len(frame.directory) for frame in frames] == [8] * 8
+
+
+async def test_whole_requests_are_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "LOG_BYTES", 8 << 20)
+    monkeypatch.setattr(requests, "CLIENTS", 2)
+    steps = await requests.request_steps(tmp_path, rounds=2)
+    assert {name.split(",")[0].split(" of")[0] for name in steps} == {
+        "Fetch", "Heartbeat", "OffsetCommit", "Metadata"
+    }  # fmt: skip
+    assert all(0 < each < 1e6 for each in steps.values()) and len(steps) == 7
+    assert all(map(is_comparable_over_time, steps))

@@ -153,7 +153,7 @@ async def test_a_leader_without_the_listener(
     (page,) = described.topics[0].partitions
     assert (page.error_code, page.leader_id) == (ErrorCode.NONE, partition.leader_id)
     del image.nodes[2]
-    broker.assembly.cluster.cached_responses.clear()  # as a change of the image does
+    broker.assembly.cluster.on_change()  # as a change of the image calls it
     gone: MetadataResponse = await client.call(request, version)
     (partition,) = gone.topics[0].partitions
     assert (partition.error_code, partition.leader_id) == (ErrorCode.LEADER_NOT_AVAILABLE, -1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lockstep.broker.metadata.api import metadata
 from lockstep.broker.requests.request_context import ConnectionRejected
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
@@ -65,6 +66,39 @@ async def test_the_response_for_all_topics_is_encoded_again_after_a_change(calle
     assert len(caller.metadata.cluster.cached_responses) == 1
     caller.create("t")
     assert await names() == ["t"]
+
+
+async def test_the_response_for_one_topic_is_encoded_again_after_a_change(caller: MetadataCaller) -> None:
+    topic_id = caller.create("t")
+    caller.create("u")
+    by_name, by_id = MetadataRequestTopic(name="t"), MetadataRequestTopic(name=None, topic_id=topic_id)
+    cluster = caller.metadata.cluster
+    for version in (9, 13):
+        first = await caller.call(MetadataRequest(topics=[by_name]), version)
+        assert await caller.call(MetadataRequest(topics=[by_name]), version) == first
+        with_operations = MetadataRequest(topics=[by_name], include_topic_authorized_operations=True)
+        assert await caller.call(with_operations, version) != first
+        other = await caller.call(MetadataRequest(topics=[MetadataRequestTopic(name="u")]), version)
+        assert [topic.name for topic in other.topics] == ["u"]
+    assert await caller.call(MetadataRequest(topics=[by_id]), 13) == first
+    assert len(cluster.cached_topics) == 6, "three for each version; the id's is the name's"
+    caller.create("v")
+    assert not cluster.cached_topics
+
+
+async def test_only_so_much_about_single_topics_is_kept(
+    caller: MetadataCaller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cached = caller.metadata.cluster.cached_topics
+    for name in ("a", "b", "c"):
+        caller.create(name)
+    monkeypatch.setattr(metadata, "MAX_CACHED_TOPICS", 2)
+    for name, count in (("a", 1), ("b", 2), ("c", 1)):
+        assert await ask(caller, name) == {name: 0}
+        assert len(cached) == count
+    monkeypatch.setattr(metadata, "MAX_CACHED_BYTES", 10)
+    assert await ask(caller, "a") == {"a": 0}
+    assert len(cached) == 1
 
 
 async def test_all_topics_and_none(caller: MetadataCaller) -> None:
