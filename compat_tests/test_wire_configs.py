@@ -428,10 +428,24 @@ OURS: dict[str, str] = {
     "socket.send.buffer.bytes": "Lockstep lets the system tune it",
 }
 """Names of both brokers whose type, value or source differ, and why."""
+_WITH_A_PREFIX = "changed while running by listener.name.NAME."
 READ_ONLY: dict[str, str] = {
     "listeners": "not changed while running",
     "listener.security.protocol.map": "not changed while running",
-}
+    "sasl.enabled.mechanisms": "not changed while running",
+    "sasl.jaas.config": "not changed while running",
+    "ssl.cipher.suites": "not changed while running",
+    "ssl.client.auth": "not changed while running",
+    "ssl.enabled.protocols": "not changed while running",
+    **dict.fromkeys(
+        (
+            "ssl.key.password", "ssl.keystore.certificate.chain", "ssl.keystore.key", "ssl.keystore.location",
+            "ssl.keystore.password", "ssl.keystore.type", "ssl.truststore.certificates",
+            "ssl.truststore.location", "ssl.truststore.password", "ssl.truststore.type",
+        ),
+        _WITH_A_PREFIX,
+    ),
+}  # fmt: skip
 """What Kafka lets be changed while it runs and Lockstep does not."""
 
 

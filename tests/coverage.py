@@ -29,7 +29,6 @@ import pytest
 from tests import tidy
 
 SHORT_OF = {
-    "broker/fetch/fetch_session.py": 97,
     "broker/groups/classic_group.py": 98,
     "protocol/compiler.py": 96,
     "protocol/records/batch.py": 98,

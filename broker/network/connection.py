@@ -20,11 +20,7 @@ from typing import Any, Final
 from lockstep.broker.network.connection_registry import Connections
 from lockstep.broker.network.response_encoder import JOIN_BELOW_BYTES, EncodedReply, coalesce, encode_reply
 from lockstep.broker.requests.fast_path import FastRequests, HeadedReply, Reply
-from lockstep.broker.requests.request_context import (
-    ConnectionRejected,
-    EncodedResponse,
-    PendingResponse,
-)
+from lockstep.broker.requests.request_context import ConnectionRejected, EncodedResponse, PendingResponse
 from lockstep.broker.requests.time_slices import TIME_SLICE_SECONDS
 from lockstep.protocol.api import ApiKey, read_request_header
 from lockstep.protocol.fields import Struct
@@ -33,13 +29,8 @@ from lockstep.protocol.primitives import Buffer, MalformedMessage
 
 FETCH: Final = (ApiKey.FETCH).to_bytes(2, "big")
 """A second Fetch of a connection waits for the first: each may hold tens of megabytes."""
-PRODUCE: Final = (ApiKey.PRODUCE).to_bytes(2, "big")
-"""A Produce waits for memory, however small: its bytes are what fills it."""
 IMMEDIATE: Final = (Struct, EncodedResponse)
 """Types of a complete response; any other result completes later."""
-SMALL_FRAME_BYTES: Final = 4096
-"""A request of up to so much is dispatched without free memory: consumers' requests, heartbeats and the like
-must not wait behind batches of a megabyte. All of them together get a quarter of the limit more."""
 SLOW_CLIENT_TIMEOUT_SECONDS: Final = 30.0
 """The longest time without progress while other connections wait for memory, or after the close."""
 SLOW_CLIENT_MIN_BYTES: Final = 512 << 10
@@ -217,18 +208,7 @@ class Connection(asyncio.BufferedProtocol):
             return True
         if self._replies is not None and len(self._replies) >= self._shared.max_in_flight:
             return True
-        max_bytes, in_flight_bytes = (
-            self._shared.max_in_flight_bytes,
-            self._shared.in_flight_bytes,
-        )  # is_full, inline
-        if 0 <= max_bytes < in_flight_bytes and (
-            len(frame) > SMALL_FRAME_BYTES
-            or max_bytes + max_bytes // 4 < in_flight_bytes
-            or frame[:2] == PRODUCE
-        ):
-            self._shared.wait_for_memory(self)
-            return True
-        return False
+        return self._shared.waits_for_memory(self, frame)
 
     def _is_out_of_time(self) -> bool:
         """True if the time slice is used up: `resume` continues in the next one.

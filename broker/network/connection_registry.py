@@ -21,11 +21,17 @@ from lockstep.broker.requests.request_context import ClientContext
 from lockstep.broker.requests.router import Router
 from lockstep.broker.requests.time_slices import TimeSlicer
 from lockstep.broker.settings.config import Settings
+from lockstep.protocol.api import ApiKey
 from lockstep.storage.rate_limited_log import RateLimitedLog
 
 log = logging.getLogger("lockstep.connection")
 
 CLOSE_POLL_SECONDS: Final = 0.005
+PRODUCE: Final = (ApiKey.PRODUCE).to_bytes(2, "big")
+"""A Produce waits for memory, however small: its bytes are what fills it."""
+SMALL_FRAME_BYTES: Final = 4096
+"""A request of up to so much is dispatched without free memory: consumers' requests, heartbeats and the like
+must not wait behind batches of a megabyte. All of them together get a quarter of the limit more."""
 NO_FAST_PATHS: Final[Mapping[int, FastPath]] = {}
 
 
@@ -179,9 +185,16 @@ class Connections:
         limit = self.max_in_flight_bytes
         return max(0, limit - self.in_flight_bytes) if limit >= 0 else -1
 
-    def wait_for_memory(self, connection: OpenConnection) -> None:
-        """Call `resume` when there is memory again."""
+    def waits_for_memory(self, connection: OpenConnection, frame: memoryview) -> bool:
+        """True if a request has to wait for memory; then `resume` is called when there is some."""
+        limit, in_flight_bytes = self.max_in_flight_bytes, self.in_flight_bytes
+        if not 0 <= limit < in_flight_bytes:
+            return False
+        is_small = len(frame) <= SMALL_FRAME_BYTES and frame[:2] != PRODUCE
+        if is_small and in_flight_bytes <= limit + limit // 4:
+            return False
         self._waiting_for_memory[connection] = None
+        return True
 
     def is_waiting(self, connection: OpenConnection) -> bool:
         """True if it waits for memory of other connections."""

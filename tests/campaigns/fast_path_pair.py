@@ -51,7 +51,7 @@ class _Group:
     group_id = 1
 
     def __init__(self) -> None:
-        self.log = SimpleNamespace(room_for=lambda size: size <= MAX_UNCOMMITTED_BYTES)
+        self.log = SimpleNamespace(has_space_for=lambda size: size <= MAX_UNCOMMITTED_BYTES)
         self.raft = SimpleNamespace(term=3)
         self.open = OpenFrame(MAX_FRAME_BYTES, lambda: NOW_MS)
         self.open_waiters = OpenWaiters()
@@ -87,7 +87,7 @@ class Side:
             def _route(self, frame: memoryview) -> None:
                 declined.append(bytes(frame))
                 if self._fast_requests is None:  # type: ignore[has-type]
-                    path = self._shared.fast_path
+                    path = self._shared.fast_paths[ApiKey.PRODUCE]
                     self._fast_requests = path.open(self, self.context)  # type: ignore[misc]
 
         self._connection_type = Noting

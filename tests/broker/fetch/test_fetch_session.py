@@ -201,3 +201,25 @@ def test_long_names_count_for_more() -> None:
     with pytest.raises(FetchSessionError):
         sessions.begin(named("z" * 249, 1, 2, indexes=2), 12)
     assert sessions.partition_count == 1
+
+
+def test_a_partition_with_data_moves_behind_the_others() -> None:
+    fixture = Fixture()
+    session_id = fixture.begin(p0=0, p1=0)[0]
+    session = fixture.sessions.find(session_id)
+    assert session is not None
+    session.move_to_end(session.items["t", 0])
+    assert fixture.begin(session_id, 1)[1] == [("t", 1, 0), ("t", 0, 0)]
+    assert fixture.sessions.find(session_id + 1) is None
+
+
+def test_an_id_in_use_is_not_given_again() -> None:
+    drawn = iter([7, 7, 8])
+    sessions = FetchSessions(3, 100, lambda: 0.0, lambda largest: next(drawn))
+    assert [sessions.begin(named("t"), 12).session_id for _ in range(2)] == [7, 8]
+
+
+def test_more_partitions_than_the_cache_may_hold_have_no_session() -> None:
+    sessions = Fixture(max_partitions=2).sessions
+    turn = sessions.begin(named("t", indexes=3), 12)
+    assert (turn.session_id, len(turn.items), sessions.partition_count) == (0, 3, 0)

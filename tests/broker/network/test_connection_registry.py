@@ -8,7 +8,8 @@ import time
 
 import pytest
 
-from lockstep.broker.network.connection import PRODUCE, Connection
+from lockstep.broker.network.connection import Connection
+from lockstep.broker.network.connection_registry import PRODUCE
 from lockstep.broker.server import Broker
 from lockstep.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tests.broker.conftest import StartBroker

@@ -19,7 +19,6 @@ from lockstep.protocol.messages.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from lockstep.storage.plain_appends import PlainAppends
 from lockstep.storage.types import NotLeader
 from tests.broker.appends import idempotent
 from tests.broker.conftest import StartBroker
@@ -116,7 +115,7 @@ async def test_a_leader_that_is_none_for_a_moment(
             raise NotLeader("group 1 is not led here")
 
         moved.setattr(broker.groups[1], "append", refuse)
-        moved.setattr(PlainAppends, "has_room", lambda *_: False)
+        moved.setattr(broker.groups[1].plain, "_max_uncommitted_bytes", -1)  # not by the fast path
         assert await produce(client, "t", 3) == E.NOT_LEADER_OR_FOLLOWER
     assert await produce(client, "t", 3) == 0, "a producer that is known is followed by its sequences"
 
