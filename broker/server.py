@@ -242,6 +242,8 @@ class Broker:
             assembly.cluster.on_configs_recorded.append(self._securities.reload)
             assembly.cluster.settings_checks.append(self._securities.check)
             self._background(self._securities.watch())
+        if self._securities.token_keys:
+            self._background(self._securities.refresh_token_keys())
         if self._first_users:
             topics, image = assembly.topics, assembly.image
             self._background(

@@ -25,11 +25,14 @@ from lockstep.broker.settings.security_settings import listener_prefix
 
 if TYPE_CHECKING:
     from lockstep.broker.security.tls_context import TlsListener
+    from lockstep.broker.security.token_keys import TokenKeys
 
 log = logging.getLogger("lockstep")
 
 CERTIFICATE_LOOK_SECONDS: Final = 5.0
 """Between two looks at whether files of keys and certificates have changed."""
+TOKEN_KEYS_LOOK_SECONDS: Final = 1.0
+"""Between two looks at whether keys of tokens have to be read; a thread looks."""
 PLAIN: Final = "PLAIN"
 
 
@@ -99,6 +102,18 @@ class ListenerSecurities:
             await asyncio.sleep(CERTIFICATE_LOOK_SECONDS)
             for tls in self.tls.values():
                 await asyncio.to_thread(tls.reload_changed)
+
+    @property
+    def token_keys(self) -> list[TokenKeys]:
+        """The keys of tokens of all listeners."""
+        return [each.token_keys for each in self._sasl.values() if each.token_keys is not None]
+
+    async def refresh_token_keys(self) -> None:
+        """Read keys of tokens at once, and again when it is time."""
+        while True:
+            for keys in self.token_keys:
+                await asyncio.to_thread(keys.refresh)
+            await asyncio.sleep(TOKEN_KEYS_LOOK_SECONDS)
 
     def _find_changed(self, settings: Settings) -> list[tuple[Listener, TlsListener]]:
         return [

@@ -9,7 +9,8 @@
 | `principal_rules` | `ssl.principal.mapping.rules`: a subject to a principal's name |
 | `sasl_session` | the logins of one connection: states, lifetimes, logins again |
 | `sasl_listener` | the mechanisms of a listener and their users |
-| `sasl_exchange`, `plain`, `scram` | one login, by each mechanism |
+| `sasl_exchange`, `plain`, `scram`, `oauthbearer` | one login, by each mechanism |
+| `token_validator`, `token_keys` | what makes a token acceptable, and the keys of its issuer |
 | `jaas` | the text of `sasl.jaas.config` |
 | `scram_users` | SCRAM users as clients describe and change them |
 | `delegation_tokens` | what several handlers of absent features share |

@@ -8,24 +8,44 @@ JaasContext.loadServerContext for the prefixes of listener and mechanism.
 from __future__ import annotations
 
 import base64
+import logging
 import os
-from collections.abc import Callable
-from typing import Final
+import time
+from collections.abc import Callable, Collection
+from typing import TYPE_CHECKING, Final
 
-from lockstep.broker.security import plain, scram
+from lockstep.broker.process.wall_clock import wall_clock_ms
+from lockstep.broker.security import oauthbearer, plain, scram
 from lockstep.broker.security.jaas import JaasEntry, MalformedJaas, parse_jaas
+from lockstep.broker.security.oauthbearer import OAuthBearerExchange
 from lockstep.broker.security.plain import PlainExchange
 from lockstep.broker.security.sasl_exchange import Exchange
 from lockstep.broker.security.sasl_session import Mechanism, SaslSession
 from lockstep.broker.security.scram import Credential, ScramExchange, ScramMechanism
+from lockstep.broker.settings.oauthbearer_settings import (
+    ALLOWED_URLS,
+    EXPECTED_AUDIENCE,
+    EXPECTED_ISSUER,
+    JWKS_URL,
+    UNSIGNED_TOKENS,
+)
 from lockstep.broker.settings.security_settings import JAAS_CONFIG, ListenerSecurity
+
+if TYPE_CHECKING:
+    from lockstep.broker.security.token_keys import TokenKeys
+
+log = logging.getLogger("lockstep.security")
 
 PLAIN_MODULE: Final = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SCRAM_MODULE: Final = "org.apache.kafka.common.security.scram.ScramLoginModule"
+OAUTHBEARER_MODULE: Final = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
+OAUTHBEARER_HANDLER: Final = (
+    "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
+)
+HANDLER_CLASS: Final = "sasl.server.callback.handler.class"
 _USER: Final = "user_"
 _NOT_SERVED: Final = {
     "GSSAPI": "Kerberos is not served; SCRAM-SHA-512 needs nothing besides",
-    "OAUTHBEARER": "is not served yet",
 }
 _NONCE_BYTES: Final = 18
 
@@ -47,19 +67,24 @@ class SaslListener:
         self.max_receive_bytes: int = security.get("sasl.server.max.receive.size")
         self.failure_delay_seconds: float = security.get("connection.failed.authentication.delay.ms") / 1000
         names: tuple[str, ...] = security.get("sasl.enabled.mechanisms")
-        served = ", ".join([plain.NAME, *scram.MECHANISMS])
+        served = ", ".join([plain.NAME, *scram.MECHANISMS, oauthbearer.NAME])
         if not names:
             raise security.error("sasl.enabled.mechanisms", f"names none of {served}")
         self.mechanisms: dict[str, Mechanism] = {}
+        self.token_keys: TokenKeys | None = None
+        """The keys of OAUTHBEARER, which the server refreshes."""
         for name in names:
             begin: Callable[[], Exchange]
             if name == plain.NAME:
                 begin = _plain(security)
             elif name in scram.MECHANISMS:
                 begin = _scram(security, scram.MECHANISMS[name], credentials, secret)
+            elif name == oauthbearer.NAME:
+                begin, self.token_keys = _oauthbearer(security)
             else:
                 reason = _NOT_SERVED.get(name, "no such mechanism")
                 raise security.error("sasl.enabled.mechanisms", f"{name}: {reason}; served are {served}")
+            _check_handler_class(security, name)
             self.mechanisms[name] = Mechanism(begin, security.get("connections.max.reauth.ms", name))
 
     def new_session(self) -> SaslSession:
@@ -88,6 +113,67 @@ def _scram(
         return ScramExchange(mechanism, lambda user: credentials(mechanism.name, user), nonce, secret)
 
     return begin
+
+
+def _oauthbearer(security: ListenerSecurity) -> tuple[Callable[[], OAuthBearerExchange], TokenKeys | None]:
+    """The logins by token, and the keys of tokens; without keys only unsigned tokens are accepted."""
+    # Here and not above: the library and its cryptography take memory, which only who uses them should pay.
+    from lockstep.broker.security.token_keys import TokenKeys, UnusableKeys
+    from lockstep.broker.security.token_validator import TokenRules, TokenValidator
+
+    name = oauthbearer.NAME
+    _entry(security, name, OAUTHBEARER_MODULE)
+    rules = TokenRules(
+        audiences=security.get(EXPECTED_AUDIENCE, name),
+        issuer=security.get(EXPECTED_ISSUER, name) or "",
+        skew_seconds=security.get("sasl.oauthbearer.clock.skew.seconds", name),
+        name_claim=security.get("sasl.oauthbearer.sub.claim.name", name),
+        scope_claim=security.get("sasl.oauthbearer.scope.claim.name", name),
+        accepts_unsigned=security.get(UNSIGNED_TOKENS, name),
+    )
+    if rules.accepts_unsigned:
+        setting = security.name_of(UNSIGNED_TOKENS, name)
+        log.warning("%s: whoever reaches listener %s is any user", setting, security.listener_name)
+    url = security.get(JWKS_URL, name)
+    keys: TokenKeys | None = None
+    if url is not None:
+        _check_expectations(security, rules.audiences, rules.issuer)
+        refresh_ms = security.get("sasl.oauthbearer.jwks.endpoint.refresh.ms", name)
+        try:
+            keys = TokenKeys(url, security.get(ALLOWED_URLS, name), refresh_ms / 1000, time.monotonic)
+        except UnusableKeys as error:
+            raise security.error(JWKS_URL, f"{error} ({ALLOWED_URLS})", name) from None
+        if url.startswith("http:"):
+            log.warning(
+                "%s: keys of tokens come without encryption: %s", security.name_of(JWKS_URL, name), url
+            )
+    elif not rules.accepts_unsigned:
+        raise security.error(JWKS_URL, f"{name} needs the keys of tokens: file:///PATH or a URL", name)
+    validator = TokenValidator(
+        rules,
+        (lambda: ()) if keys is None else (lambda: keys.keys),
+        (lambda: None) if keys is None else keys.want,
+        lambda: wall_clock_ms() // 1000,
+    )
+    return lambda: OAuthBearerExchange(validator.validate), keys
+
+
+def _check_expectations(security: ListenerSecurity, audiences: Collection[str], issuer: str) -> None:
+    """Raises ConfigError where tokens for others, or of others, would be accepted without a word."""
+    for name, is_set, allowing in (
+        (EXPECTED_AUDIENCE, audiences, "sasl.oauthbearer.allow.unverified.audience"),
+        (EXPECTED_ISSUER, issuer, "sasl.oauthbearer.allow.unverified.issuer"),
+    ):
+        if not is_set and not security.get(allowing, oauthbearer.NAME):
+            problem = f"{oauthbearer.NAME} needs it; {allowing}=true does without"
+            raise security.error(name, problem, oauthbearer.NAME)
+
+
+def _check_handler_class(security: ListenerSecurity, mechanism: str) -> None:
+    """Raises ConfigError for a class of Java that would decide about logins."""
+    handler = security.get(HANDLER_CLASS, mechanism)
+    if handler and (mechanism, handler) != (oauthbearer.NAME, OAUTHBEARER_HANDLER):
+        raise security.error(HANDLER_CLASS, f"classes are not served; remove it for {mechanism}", mechanism)
 
 
 def _entry(security: ListenerSecurity, mechanism: str, module: str) -> JaasEntry | None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from lockstep.broker.settings.oauthbearer_settings import OAuthBearerSettings
 from lockstep.broker.settings.properties import ConfigError, Kind, Property, properties_of, setting
 
 LISTENER_PREFIX: Final = "listener.name."
@@ -20,13 +21,15 @@ CLIENT_AUTH_REQUIRED: Final = "required"
 STORE_TYPES: Final = ("JKS", "PKCS12", "PEM")
 TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 JAAS_CONFIG: Final = "sasl.jaas.config"
-PER_MECHANISM: Final = frozenset({JAAS_CONFIG, "connections.max.reauth.ms"})
+PER_MECHANISM: Final = frozenset(
+    {JAAS_CONFIG, "connections.max.reauth.ms", *(name for name in properties_of(OAuthBearerSettings))}
+)
 """Settings that may have the name of a mechanism, in lower case, behind the listener's."""
 MECHANISMS: Final = ("gssapi", "oauthbearer", "plain", "scram-sha-256", "scram-sha-512")
 
 
 @dataclass(frozen=True)
-class SecuritySettings:
+class SecuritySettings(OAuthBearerSettings):
     """Encryption and authentication of clients' connections."""
 
     ssl_keystore_type: str = setting(
@@ -119,8 +122,8 @@ class SecuritySettings:
         "sasl.enabled.mechanisms",
         Kind.LIST,
         ("GSSAPI",),
-        "SASL mechanisms of the listeners whose protocol has SASL: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512. "
-        "Kafka's default, GSSAPI, is not served.",
+        "SASL mechanisms of the listeners whose protocol has SASL: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, "
+        "OAUTHBEARER. Kafka's default, GSSAPI, is not served.",
     )
     sasl_jaas_config: str | None = setting(
         "sasl.jaas.config",

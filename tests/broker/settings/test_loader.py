@@ -20,7 +20,7 @@ FILES = {
     "left from ZooKeeper": "zookeeper.connect=localhost:2181\nzookeeper.connection.timeout.ms=18000\n"
     "broker.id.generation.enable=true\ncontrol.plane.listener.name=CONTROLLER\n",
     "Kafka 4.4.0's new names": "errors.deadletterqueue.auto.create.topics.enable=false\n"
-    "group.streams.assignors=sticky\nsasl.oauthbearer.allow.unverified.issuer=false\n",
+    "group.streams.assignors=sticky\nsasl.oauthbearer.assertion.claim.jti.include=false\n",
     "addresses of Kafka 2": "host.name=localhost\nport=9092\nadvertised.host.name=h\nadvertised.port=9092\n",
     "a plug-in's": "com.example.audit.topic=audit\n",
 }
