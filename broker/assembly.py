@@ -18,7 +18,8 @@ from lockstep.broker.controller.config_changes import ConfigChanges
 from lockstep.broker.controller.damage_reports import DamageReports
 from lockstep.broker.controller.forwarder import ControllerForwarder, ForwardedRequests
 from lockstep.broker.controller.partition_commands import PartitionCommands
-from lockstep.broker.controller.topics import Topics
+from lockstep.broker.controller.token_expiration import TokenExpiration
+from lockstep.broker.controller.topics import Topics, random_id
 from lockstep.broker.controller.transfer_requests import TransferRequests
 from lockstep.broker.coordination import api as coordination_api
 from lockstep.broker.fetch import api as fetch_api
@@ -37,6 +38,7 @@ from lockstep.broker.metadata.api.api_versions import ApiVersions
 from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.metadata.metadata_image import Address, MetadataImage, NodeEntry, scram_command
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
+from lockstep.broker.metadata.token_commands import token_command
 from lockstep.broker.network.connection_registry import Connections
 from lockstep.broker.network.unsent_bytes import UnsentBytes
 from lockstep.broker.node.cluster_node import ClusterNode
@@ -52,7 +54,9 @@ from lockstep.broker.requests.request_context import RequestHandler
 from lockstep.broker.requests.router import Router, advertised_versions
 from lockstep.broker.requests.time_slices import TimeSlicer
 from lockstep.broker.security import api as security_api
+from lockstep.broker.security.delegation_tokens import DelegationTokenRules, DelegationTokens, TokenChange
 from lockstep.broker.security.scram_users import ScramChange, ScramUsers
+from lockstep.broker.security.token_access import TokenAccess
 from lockstep.broker.settings.config import Settings
 from lockstep.broker.staging import api as staging_api
 from lockstep.broker.staging.stage_commit import StageCommit
@@ -66,6 +70,7 @@ from lockstep.broker.transactions.transaction_expiration import TransactionExpir
 from lockstep.broker.transactions.verification_client import Verification
 from lockstep.broker.transactions.verification_queue import VerificationQueue
 from lockstep.protocol.api import ApiKey
+from lockstep.protocol.ids import format_uuid
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.rate_limited_log import RateLimitedLog
 
@@ -115,6 +120,7 @@ class Assembly:
             settings, self.image, groups, self.fetch_purgatory, self.nodes.leader_of, time.monotonic
         )
         self.authorizer = self._make_authorizer()
+        self.delegation_tokens = self._make_tokens()
         self.endpoints = NodeEndpoints(self.nodes, self._advertised, self.cluster)
         self.peering = PeerRpc(self.nodes, self.loop) if settings.peers() else None
         """The messages between nodes; None for a cluster of one node, as `quorum` and `node`."""
@@ -174,13 +180,16 @@ class Assembly:
         )  # fmt: skip
         versions: dict[int, tuple[int, int]] = {}
         api_versions = ApiVersions(self.cluster, self.nodes, versions)
+        token_access = TokenAccess(self._settings.protocol_named)
         scram_users = ScramUsers(lambda: self.image.scram, self.record_scram)
         handlers = [
             api_versions,
             *self._data_handlers(),
             *self._controller_handlers(),
             *self._coordinator_handlers(),
-            *security_api.build_handlers(self.rate_limited_log, scram_users, self.authorizer),
+            *security_api.build_handlers(
+                self.rate_limited_log, scram_users, self.delegation_tokens, token_access, self.authorizer
+            ),
         ]
         versions.update(advertised_versions(handlers))
         router = Router(handlers, self.forwarder, api_versions.unknown_version)
@@ -190,6 +199,25 @@ class Assembly:
             router, self._settings, self.loop, self.time_slicer, self.unsent_bytes, self.rate_limited_log,
             self._fast_paths(router),
         )  # fmt: skip
+
+    def _make_tokens(self) -> DelegationTokens:
+        """The delegation tokens; the controller's, for their records."""
+        settings = self._settings
+        rules = DelegationTokenRules(
+            settings.delegation_token_secret_key or "",
+            settings.delegation_token_max_lifetime_ms,
+            settings.delegation_token_expiry_time_ms,
+        )
+        return DelegationTokens(
+            rules,
+            lambda: self.image.tokens,
+            self._record_tokens,
+            self.clock_ms,
+            lambda: format_uuid(random_id()),
+        )
+
+    async def _record_tokens(self, changes: Sequence[TokenChange]) -> None:
+        await self.topics.record_configs([token_command(each) for each in changes])
 
     async def record_scram(self, changes: Sequence[ScramChange]) -> None:
         """Store changes of SCRAM users. Raises RequestError."""
@@ -264,6 +292,11 @@ class Assembly:
         cluster, clock_ms = self.cluster, self.clock_ms
         self.transaction_expiration = TransactionExpiration(self.transactions, cluster)
         self.stage_expiration = StageExpiration(self.staged_ends, cluster, clock_ms)
+        self.token_expiration = TokenExpiration(
+            self.delegation_tokens,
+            lambda: self.topics.leads,
+            self._settings.delegation_token_expiry_check_interval_ms,
+        )
         self.retention = Retention(cluster, clock_ms)
         self.compaction = Compaction(cluster, clock_ms)
         self.scrubber = Scrubber(cluster)

@@ -44,7 +44,7 @@ from lockstep.broker.process.heap import give_memory_back
 from lockstep.broker.process.process_output import dropped_lines
 from lockstep.broker.process.wall_clock import wall_clock_ms
 from lockstep.broker.produce.compiled_fast_path import CONNECTION
-from lockstep.broker.security.scram import Credential
+from lockstep.broker.security.scram import Credential, ScramMechanism, TokenLogin
 from lockstep.broker.settings.addresses import WILDCARD_HOSTS, Listener
 from lockstep.broker.settings.config import PLAINTEXT, Settings
 from lockstep.storage.log_group import LogGroup
@@ -104,7 +104,7 @@ class Broker:
         self._metrics: HttpListener | None = None
         self._sockets: dict[Listener, list[socket.socket]] = {}
         self._ports: dict[Listener, int] = {}
-        self._securities = ListenerSecurities(self._scram_credential)
+        self._securities = ListenerSecurities(self._scram_credential, self._token_login)
         self._first_users: tuple[FirstUser, ...] = ()
         self._servers: list[asyncio.Server] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -256,7 +256,10 @@ class Broker:
         self._background(assembly.retention.run(settings.log_retention_check_interval_ms / 1000))
         self._background(assembly.compaction.run())
         self._background(assembly.scrubber.run())
-        expiring = assembly.offset_expiration, assembly.transaction_expiration, assembly.stage_expiration
+        expiring = (
+            assembly.offset_expiration, assembly.transaction_expiration, assembly.stage_expiration,
+            assembly.token_expiration,
+        )  # fmt: skip
         rules = [rule for each in expiring for rule in each.rules()]
         self._background(ExpirationLoop(rules).run())
         self._background(self._reap_idle_connections(assembly.connections))
@@ -434,6 +437,9 @@ class Broker:
 
     def _scram_credential(self, mechanism: str, user: str) -> Credential | None:
         return self.assembly.image.scram.get((mechanism, user))
+
+    def _token_login(self, mechanism: ScramMechanism, token_id: str) -> TokenLogin | None:
+        return self.assembly.delegation_tokens.login_of(mechanism, token_id)
 
     def _limit_connections(self, settings: Settings) -> None:
         """Leave open files to the log groups that are here and to those that a first start opens later."""

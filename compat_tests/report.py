@@ -51,7 +51,7 @@ the case. Features that Apache Kafka does not have, such as locks, ran against L
 Of the 77 APIs that Kafka 4.4.0 lists, ApiVersions does not list those of the consumer, share and streams
 protocols (68, 69, 76 to 79, 83 to 93), which are not served. TxnOffsetCommit ends at version 5, because
 the producer of 4.4.0 fails with version 6 after a topic was re-created. APIs that are listed without their
-feature (delegation tokens, several log directories, changes of voters and features) answer
+feature (several log directories, changes of voters and features) answer
 with Kafka's own error: [decision 43](decisions/0043-apis-of-absent-features.md).
 """
 

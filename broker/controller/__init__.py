@@ -9,6 +9,7 @@
 | `replica_assignment` | replicas that a client names for new partitions |
 | `partition_commands` | commands to the leaders of data groups: open and close partitions |
 | `first_users` | the SCRAM users that a setting names |
+| `token_expiration` | delegation tokens that are over, removed |
 | `orphan_partitions` | partitions without a topic, found and closed |
 | `config_changes` | changes of configurations while the broker runs |
 | `alter_configs_shared` | what AlterConfigs and IncrementalAlterConfigs have in common |

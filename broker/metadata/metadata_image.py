@@ -17,6 +17,8 @@ from typing import Any, Final
 
 from lockstep.broker.authorization.acl import AclBinding, InvalidAcl
 from lockstep.broker.authorization.acl_cache import AclCache
+from lockstep.broker.metadata.token_commands import apply_token_command, token_command
+from lockstep.broker.security.delegation_tokens import DelegationToken
 from lockstep.broker.security.scram import Credential
 from lockstep.broker.security.scram_users import ScramChange
 from lockstep.protocol.records.record import iter_records
@@ -24,9 +26,11 @@ from lockstep.storage.types import Buffer, CorruptLog, DirectoryEntry, NewerForm
 
 METADATA_SECTION: Final = "cluster"
 """Its name in a checkpoint."""
-STATE_VERSION: Final = 6
+STATE_VERSION: Final = 7
 """1 had no configurations but those of topics, 2 no nodes and no placement, 3 nothing that was moving, 4 no
-SCRAM users, 5 no ACLs. The lowest that has what there is is written, so that an earlier Lockstep reads it."""
+SCRAM users, 5 no ACLs, 6 no delegation tokens. The lowest that has what there is is written, so that an
+earlier Lockstep reads it."""
+STATE_VERSION_WITHOUT_TOKENS: Final = 6
 STATE_VERSION_WITHOUT_ACLS: Final = 5
 STATE_VERSION_WITHOUT_SCRAM: Final = 4
 BROKER_CONFIGS: Final = "broker"
@@ -49,6 +53,7 @@ class Changed(Enum):
     ACLS = "acls"
     CONFIGS = "configs"
     SCRAM = "scram"
+    TOKENS = "tokens"
     NODES = "nodes"
     EVERYTHING = "everything"
 
@@ -220,6 +225,7 @@ class MetadataImage:
         "nodes",
         "placement",
         "scram",
+        "tokens",
         "topics",
     )
 
@@ -239,6 +245,8 @@ class MetadataImage:
         self.scram: dict[tuple[str, str], Credential] = {}
         """The credentials of SCRAM users, by mechanism and user."""
         self.acls = AclCache()
+        self.tokens: dict[str, DelegationToken] = {}
+        """The delegation tokens, by id."""
 
     def replay(self, entry: DirectoryEntry, payload: Buffer, time_ms: int) -> None:
         """Apply one committed batch of commands. Raises CorruptLog for a command it does not know."""
@@ -270,6 +278,9 @@ class MetadataImage:
             case {"do": "node" | "gone" | "place" | "move" | "moved"}:
                 self._apply_to_nodes(command)
                 self.changed(Changed.NODES, b"")
+            case {"do": "token" | "token_expiry" | "token_gone"}:
+                apply_token_command(self.tokens, command)
+                self.changed(Changed.TOKENS, b"")
             case {"do": "scram" | "acl" | "acl_gone"}:
                 self._apply_to_access(command)
             case {"do": "producer_ids", "next": int(next_producer_id)}:
@@ -330,8 +341,10 @@ class MetadataImage:
 
     def _state_version(self) -> int:
         """The lowest version that can have this state."""
-        if len(self.acls):
+        if self.tokens:
             return STATE_VERSION
+        if len(self.acls):
+            return STATE_VERSION_WITHOUT_TOKENS
         return STATE_VERSION_WITHOUT_ACLS if self.scram else STATE_VERSION_WITHOUT_SCRAM
 
     def snapshot(self, time_ms: int) -> bytes:
@@ -359,6 +372,8 @@ class MetadataImage:
             ]
         if len(self.acls):
             state["acls"] = [list(acl) for acl in self.acls]
+        if self.tokens:
+            state["tokens"] = [token_command(each) for each in self.tokens.values()]
         return json.dumps(state, separators=(",", ":")).encode()
 
     def restore(self, data: bytes) -> None:
@@ -372,6 +387,7 @@ class MetadataImage:
         self.moving = {}
         self.scram = {}
         self.acls.clear()
+        self.tokens = {}
         if data:
             self._restore(json.loads(data))
         self.changed(Changed.EVERYTHING, b"")
@@ -396,6 +412,8 @@ class MetadataImage:
             self.moving[int(group)] = tuple(nodes)
         for command in state.get("scram", ()):
             self.scram[command["mechanism"], command["user"]] = _parse_credential(command)
+        for command in state.get("tokens", ()):
+            apply_token_command(self.tokens, command)
         for parts in state.get("acls", ()):
             self.acls.add(_acl(parts))
 

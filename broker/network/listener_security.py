@@ -18,7 +18,7 @@ from lockstep.broker.network.connection import Connection
 from lockstep.broker.network.connection_registry import Connections
 from lockstep.broker.network.sasl_connection import SaslConnection
 from lockstep.broker.network.tls_connection import TlsConnection
-from lockstep.broker.security.sasl_listener import Credentials, SaslListener
+from lockstep.broker.security.sasl_listener import Credentials, SaslListener, TokenLogins
 from lockstep.broker.settings.addresses import Listener
 from lockstep.broker.settings.config import SASL_PROTOCOLS, TLS_PROTOCOLS, Settings
 from lockstep.broker.settings.security_settings import listener_prefix
@@ -37,10 +37,10 @@ PLAIN: Final = "PLAIN"
 
 
 class ListenerSecurities:
-    """See the module. Args: credentials: of SCRAM users."""
+    """See the module. Args: credentials: of SCRAM users. tokens: logins by delegation tokens."""
 
-    def __init__(self, credentials: Credentials) -> None:
-        self._credentials = credentials
+    def __init__(self, credentials: Credentials, tokens: TokenLogins) -> None:
+        self._credentials, self._tokens = credentials, tokens
         self.tls: dict[Listener, TlsListener] = {}
         """Each encrypted listener."""
         self._sasl: dict[Listener, SaslListener] = {}
@@ -52,7 +52,7 @@ class ListenerSecurities:
             with_sasl = protocol in SASL_PROTOCOLS
             security = settings.security_of(listener)
             if with_sasl:
-                sasl = self._sasl[listener] = SaslListener(security, self._credentials)
+                sasl = self._sasl[listener] = SaslListener(security, self._credentials, tokens=self._tokens)
                 if protocol not in TLS_PROTOCOLS and PLAIN in sasl.mechanisms:
                     log.warning("listener %s: passwords of PLAIN are readable without TLS", listener.name)
             if protocol in TLS_PROTOCOLS:

@@ -154,7 +154,7 @@ class SaslConnection(Connection):
         """Act on an answer of the session."""
         session, shared = self._session, self._shared
         if session.is_open and session.name is not None:
-            self.context.principal = KafkaPrincipal(USER_TYPE, session.name)
+            self.context.principal = KafkaPrincipal(USER_TYPE, session.name, session.is_token)
             self._reader.max_frame_bytes = shared.max_frame_bytes
         if answer.log:
             shared.failed_authentications += not session.is_open

@@ -7,7 +7,7 @@ Source: Kafka's KafkaPrincipal and SecurityUtils.parseKafkaPrincipal.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 USER_TYPE: Final = "User"
@@ -20,6 +20,8 @@ class KafkaPrincipal:
 
     principal_type: str
     name: str
+    token_authenticated: bool = field(default=False, compare=False)
+    """True if the client has logged in by a delegation token; it may not have others made."""
 
     def __str__(self) -> str:
         return f"{self.principal_type}:{self.name}"

@@ -161,7 +161,7 @@ class RequestHandler:
         """Serve one decoded request. Raises ConnectionRejected."""
         raise NotImplementedError
 
-    def is_local(self, request: Any) -> bool:
+    def is_local(self, client: ClientContext, request: Any) -> bool:
         """Returns whether any node serves this request, though its API needs the controller."""
         return False
 

@@ -172,7 +172,11 @@ class Router:
             )
         route.request_count += 1
         request = decode(route.request, version, frame, pos, trailing=True)
-        if route.needs_controller and not self._forwarder.is_local_controller and not route.is_local(request):
+        if (
+            route.needs_controller
+            and not self._forwarder.is_local_controller
+            and not route.is_local(context, request)
+        ):
             body = bytes(frame[pos:])
             return self._forwarder.forward(context, header, body, partial(route.serve, context, header, body))
         if route.needs_coordinator and route.lapsed_leaderships(request):

@@ -1,4 +1,4 @@
-"""Encryption and logins of clients; quotas and tokens respond as a Kafka without them.
+"""Encryption and logins of clients; delegation tokens; quotas respond as a Kafka without them.
 
 | file | owns |
 |---|---|
@@ -13,7 +13,7 @@
 | `token_validator`, `token_keys` | what makes a token acceptable, and the keys of its issuer |
 | `jaas` | the text of `sasl.jaas.config` |
 | `scram_users` | SCRAM users as clients describe and change them |
-| `delegation_tokens` | what several handlers of absent features share |
+| `delegation_tokens`, `token_access` | delegation tokens: their rules; connections that may ask for them |
 
 The handlers are in `api/`; ACLs are in `broker/authorization/`; a client's principal is
 `broker/requests/kafka_principal.py`.

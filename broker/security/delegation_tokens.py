@@ -1,15 +1,234 @@
-"""The shared response of the four APIs about delegation tokens, without authentication (KIP-48).
+"""Delegation tokens (KIP-48): credentials that a user hands to others, who are that user until their end.
 
-Kafka does not allow token requests over a connection that is not authenticated; its listeners of the
-protocol PLAINTEXT respond with DELEGATION_TOKEN_REQUEST_NOT_ALLOWED, before they check whether tokens are
-enabled. Source: Kafka's KafkaApis.allowTokenRequests.
+Pure: time, ids and the storing of a token are arguments. Owns: `DelegationToken`, and `DelegationTokens` with
+the rules and errors of their making, renewal and end, in Kafka's order. Invariants: what is stored of a token
+has no secret, its password (the HMAC of its id) follows from `delegation.token.secret.key`; a token that was
+removed is not brought back by a renewal under way. Does not: check how a client has authenticated, or ACLs
+(the handlers do). Source: Kafka's DelegationTokenControlManager and DelegationTokenManager.
 """
 
 from __future__ import annotations
 
+import base64
+import hmac
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
+from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.requests.kafka_principal import USER_TYPE, KafkaPrincipal
+from lockstep.broker.security.scram import (
+    MIN_ITERATIONS,
+    SALT_BYTES,
+    Credential,
+    ScramMechanism,
+    TokenLogin,
+    salt_password,
+    salted_credential,
+)
 from lockstep.protocol.errors import ErrorCode
 
-NOT_ALLOWED: Final = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
-NO_TIME: Final = -1
+MAX_TOKENS: Final = 10_000
+"""LIMIT. Stored tokens: each is in the memory of every node and in each checkpoint."""
+MAX_PRINCIPALS: Final = 100
+"""LIMIT. Principals of a token: owner, requester and those who may renew it."""
+MAX_NAME_CHARACTERS: Final = 1_000
+"""LIMIT. Characters of the principals of a token; the subject of a certificate is long."""
+MAX_CREDENTIALS: Final = 2 * MAX_TOKENS
+"""LIMIT. Credentials of tokens that have been used to log in; of more all are forgotten and made again."""
+MAX_TIME_MS: Final = 2**63 - 1
+REMOVED_AT_ONCE: Final = 1_000
+"""Expired tokens that are removed by one record batch."""
+
+
+@dataclass(frozen=True)
+class DelegationToken:
+    """A token as it is stored; times are in milliseconds since 1970."""
+
+    token_id: str
+    owner: KafkaPrincipal
+    requester: KafkaPrincipal
+    renewers: tuple[KafkaPrincipal, ...]
+    issued_ms: int
+    max_ms: int
+    """Its end, whoever renews it."""
+    expiry_ms: int
+    """Its end unless it is renewed."""
+
+    def has_expired(self, now_ms: int) -> bool:
+        """True for a token that is over."""
+        return min(self.max_ms, self.expiry_ms) < now_ms
+
+    def may_renew(self, principal: KafkaPrincipal) -> bool:
+        """True for those who may change its end. Kafka does not count the requester among them."""
+        return principal == self.owner or principal in self.renewers
+
+    def concerns(self, principal: KafkaPrincipal) -> bool:
+        """True for those who see it without an ACL."""
+        return principal == self.requester or self.may_renew(principal)
+
+
+@dataclass(frozen=True)
+class NewExpiry:
+    """A token ends at another time; a token that there is not stays away."""
+
+    token_id: str
+    expiry_ms: int
+
+
+@dataclass(frozen=True)
+class Removal:
+    """A token is no more."""
+
+    token_id: str
+
+
+TokenChange = DelegationToken | NewExpiry | Removal
+
+
+@dataclass(frozen=True)
+class DelegationTokenRules:
+    """The settings of tokens; without a secret there are none."""
+
+    secret: str = ""
+    max_lifetime_ms: int = 604_800_000
+    expiry_ms: int = 86_400_000
+
+
+class DelegationTokens:
+    """See the module.
+
+    Args:
+        stored: the tokens that are stored now, by id.
+        record: stores changes; they are in force when it returns. Raises RequestError.
+        now_ms: the time of day.
+        new_id: the id of a new token.
+    """
+
+    def __init__(
+        self,
+        rules: DelegationTokenRules,
+        stored: Callable[[], Mapping[str, DelegationToken]],
+        record: Callable[[Sequence[TokenChange]], Awaitable[None]],
+        now_ms: Callable[[], int],
+        new_id: Callable[[], str],
+    ) -> None:
+        self._rules, self._stored, self._record = rules, stored, record
+        self._now_ms, self._new_id = now_ms, new_id
+        self._secret = rules.secret.encode()
+        self._ids: dict[bytes, str] = {}
+        """HMAC -> id of tokens that were looked for."""
+        self._credentials: dict[tuple[str, str], Credential] = {}
+
+    @property
+    def is_enabled(self) -> bool:
+        """True where there is a secret."""
+        return bool(self._secret)
+
+    def hmac_of(self, token: DelegationToken) -> bytes:
+        """The secret part of a token."""
+        return hmac.digest(self._secret, token.token_id.encode(), "sha512")
+
+    async def create(
+        self,
+        owner: KafkaPrincipal,
+        requester: KafkaPrincipal,
+        renewers: Sequence[KafkaPrincipal],
+        lifetime_ms: int,
+    ) -> DelegationToken:
+        """A new token. Args: lifetime_ms: 0 or less for the longest. Raises RequestError."""
+        self._check_enabled()
+        if any(each.principal_type != USER_TYPE for each in renewers):
+            raise RequestError(ErrorCode.INVALID_PRINCIPAL_TYPE, "")
+        self._check_room([owner, requester, *renewers])
+        longest, now_ms = self._rules.max_lifetime_ms, self._now_ms()
+        max_ms = _sum(now_ms, min(longest, lifetime_ms) if lifetime_ms > 0 else longest)
+        expiry_ms = min(max_ms, _sum(now_ms, self._rules.expiry_ms))
+        token = DelegationToken(self._new_id(), owner, requester, tuple(renewers), now_ms, max_ms, expiry_ms)
+        await self._record([token])
+        return token
+
+    async def renew(self, principal: KafkaPrincipal, token_hmac: bytes, period_ms: int) -> int:
+        """The new end of a token. Args: period_ms: 0 or less for the longest. Raises RequestError."""
+        token, now_ms = self._find(token_hmac), self._now_ms()
+        if token.has_expired(now_ms):
+            raise RequestError(ErrorCode.DELEGATION_TOKEN_EXPIRED, "")
+        if not token.may_renew(principal):
+            raise RequestError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH, "")
+        longest = self._rules.expiry_ms
+        period_ms = min(longest, period_ms) if period_ms > 0 else longest
+        return await self._end_at(token, _sum(now_ms, period_ms))
+
+    async def expire(self, principal: KafkaPrincipal, token_hmac: bytes, period_ms: int) -> int:
+        """The new end of a token. Args: period_ms: less than 0 removes it. Raises RequestError."""
+        token, now_ms = self._find(token_hmac), self._now_ms()
+        if not token.may_renew(principal):
+            raise RequestError(ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH, "")
+        if period_ms < 0:
+            await self._record([Removal(token.token_id)])
+            return now_ms
+        if token.has_expired(now_ms):
+            raise RequestError(ErrorCode.DELEGATION_TOKEN_EXPIRED, "")
+        return await self._end_at(token, _sum(now_ms, period_ms))
+
+    def select(self, is_wanted: Callable[[DelegationToken], bool]) -> list[DelegationToken]:
+        """Stored tokens, the oldest first. Raises RequestError."""
+        self._check_enabled()
+        return [each for each in self._stored().values() if is_wanted(each)]
+
+    async def remove_expired(self) -> int:
+        """Remove tokens that are over; how many. Raises RequestError."""
+        now_ms = self._now_ms()
+        over = [Removal(each.token_id) for each in self._stored().values() if each.has_expired(now_ms)]
+        for first in range(0, len(over), REMOVED_AT_ONCE):
+            await self._record(over[first : first + REMOVED_AT_ONCE])
+        return len(over)
+
+    def login_of(self, mechanism: ScramMechanism, token_id: str) -> TokenLogin | None:
+        """The login by a token: its id is the user, its HMAC in base64 the password. None for no token."""
+        token = self._stored().get(token_id) if self.is_enabled else None
+        if token is None:
+            return None
+        key = mechanism.name, token_id
+        credential = self._credentials.get(key)
+        if credential is None:
+            salt = hmac.digest(self._secret, "\0".join(key).encode(), "sha256")[:SALT_BYTES]
+            password = base64.b64encode(self.hmac_of(token)).decode()
+            salted = salt_password(mechanism, password, salt, MIN_ITERATIONS)
+            credential = salted_credential(mechanism, salt, salted, MIN_ITERATIONS)
+            if len(self._credentials) >= MAX_CREDENTIALS:
+                self._credentials.clear()
+            self._credentials[key] = credential
+        return TokenLogin(credential, token.owner.name, min(token.expiry_ms, token.max_ms))
+
+    def _find(self, token_hmac: bytes) -> DelegationToken:
+        """The token of an HMAC. Raises RequestError."""
+        self._check_enabled()
+        stored = self._stored()
+        if token_hmac not in self._ids or len(self._ids) > len(stored):
+            self._ids = {self.hmac_of(each): each.token_id for each in stored.values()}
+        token = stored.get(self._ids.get(token_hmac, ""))
+        if token is None:
+            raise RequestError(ErrorCode.DELEGATION_TOKEN_NOT_FOUND, "")
+        return token
+
+    async def _end_at(self, token: DelegationToken, expiry_ms: int) -> int:
+        expiry_ms = min(token.max_ms, expiry_ms)
+        await self._record([NewExpiry(token.token_id, expiry_ms)])
+        return expiry_ms
+
+    def _check_enabled(self) -> None:
+        if not self.is_enabled:
+            raise RequestError(ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED, "")
+
+    def _check_room(self, principals: Sequence[KafkaPrincipal]) -> None:
+        """Raises RequestError for more than the limits."""
+        longest = max(len(str(each)) for each in principals)
+        if len(principals) > MAX_PRINCIPALS or longest > MAX_NAME_CHARACTERS:
+            raise RequestError(ErrorCode.INVALID_REQUEST, "more or longer principals than a token may have")
+        if len(self._stored()) >= MAX_TOKENS:
+            raise RequestError(ErrorCode.POLICY_VIOLATION, f"at most {MAX_TOKENS} tokens are stored")
+
+
+def _sum(time_ms: int, period_ms: int) -> int:
+    return min(time_ms + period_ms, MAX_TIME_MS)

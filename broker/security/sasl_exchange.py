@@ -32,6 +32,8 @@ class Authenticated:
     """The name of the principal."""
     expires_ms: int | None = None
     """The end of what the client has logged in with, in milliseconds since 1970; None for no end."""
+    is_token: bool = False
+    """True for a login by a delegation token, whose owner `name` is."""
 
 
 class Exchange(Protocol):

@@ -21,7 +21,7 @@ from lockstep.broker.security.oauthbearer import OAuthBearerExchange
 from lockstep.broker.security.plain import PlainExchange
 from lockstep.broker.security.sasl_exchange import Exchange
 from lockstep.broker.security.sasl_session import Mechanism, SaslSession
-from lockstep.broker.security.scram import Credential, ScramExchange, ScramMechanism
+from lockstep.broker.security.scram import Credential, ScramExchange, ScramMechanism, TokenLogin
 from lockstep.broker.settings.oauthbearer_settings import (
     ALLOWED_URLS,
     EXPECTED_AUDIENCE,
@@ -51,6 +51,13 @@ _NONCE_BYTES: Final = 18
 
 Credentials = Callable[[str, str], Credential | None]
 """The stored credential of a mechanism and a user."""
+TokenLogins = Callable[[ScramMechanism, str], TokenLogin | None]
+"""The login by a mechanism and a delegation token's id."""
+
+
+def _no_token(mechanism: ScramMechanism, token_id: str) -> TokenLogin | None:
+    """A broker without delegation tokens."""
+    return None
 
 
 class SaslListener:
@@ -59,10 +66,15 @@ class SaslListener:
     Args:
         credentials: of SCRAM users.
         secret: of this process.
+        tokens: logins by delegation tokens, of both mechanisms of SCRAM.
     """
 
     def __init__(
-        self, security: ListenerSecurity, credentials: Credentials, secret: bytes = os.urandom(32)
+        self,
+        security: ListenerSecurity,
+        credentials: Credentials,
+        secret: bytes = os.urandom(32),
+        tokens: TokenLogins = _no_token,
     ) -> None:
         self.max_receive_bytes: int = security.get("sasl.server.max.receive.size")
         self.failure_delay_seconds: float = security.get("connection.failed.authentication.delay.ms") / 1000
@@ -78,7 +90,7 @@ class SaslListener:
             if name == plain.NAME:
                 begin = _plain(security)
             elif name in scram.MECHANISMS:
-                begin = _scram(security, scram.MECHANISMS[name], credentials, secret)
+                begin = _scram(security, scram.MECHANISMS[name], credentials, secret, tokens)
             elif name == oauthbearer.NAME:
                 begin, self.token_keys = _oauthbearer(security)
             else:
@@ -104,13 +116,23 @@ def _plain(security: ListenerSecurity) -> Callable[[], PlainExchange]:
 
 
 def _scram(
-    security: ListenerSecurity, mechanism: ScramMechanism, credentials: Credentials, secret: bytes
+    security: ListenerSecurity,
+    mechanism: ScramMechanism,
+    credentials: Credentials,
+    secret: bytes,
+    tokens: TokenLogins,
 ) -> Callable[[], ScramExchange]:
     _entry(security, mechanism.name, SCRAM_MODULE)
 
     def begin() -> ScramExchange:
         nonce = base64.b64encode(os.urandom(_NONCE_BYTES)).decode()
-        return ScramExchange(mechanism, lambda user: credentials(mechanism.name, user), nonce, secret)
+        return ScramExchange(
+            mechanism,
+            lambda user: credentials(mechanism.name, user),
+            nonce,
+            secret,
+            lambda token_id: tokens(mechanism, token_id),
+        )
 
     return begin
 

@@ -88,6 +88,8 @@ class SaslSession:
         self.state = LoginState.START
         self.name: str | None = None
         """The name of the principal, after the first login."""
+        self.is_token = False
+        """True if the last login was by a delegation token."""
         self.takes_raw_tokens = False
         """True if the next frame is a token without a request around it."""
         self._had_versions = False
@@ -198,7 +200,7 @@ class SaslSession:
         lifetimes = [each for each in limits if each is not None]
         if lifetimes and min(lifetimes) <= 0:
             return self._fail(f"what user {outcome.name} logs in with is over", None)
-        self.name = outcome.name
+        self.name, self.is_token = outcome.name, outcome.is_token
         self._exchange = None
         self.takes_raw_tokens = False
         self._expires_ms = now_ms + min(lifetimes) if lifetimes else None

@@ -35,6 +35,7 @@ _CLIENT_FINAL: Final = re.compile(
     rf"(?P<without_proof>c=(?P<binding>[A-Za-z0-9+/=]+),r=(?P<nonce>{_PRINTABLE}){_EXTENSIONS}),"
     r"p=(?P<proof>[A-Za-z0-9+/=]+)"
 )
+_TOKEN_EXTENSION: Final = re.compile(r",tokenauth=true(?:,|$)", re.IGNORECASE)
 _NO_BINDING: Final = "biws"
 """The header `n,,` in base64: no channel binding, no other identity."""
 
@@ -76,6 +77,16 @@ def salt_password(mechanism: ScramMechanism, password: str, salt: bytes, iterati
     return hashlib.pbkdf2_hmac(mechanism.digest, password.encode(), salt, iterations)
 
 
+@dataclass(frozen=True)
+class TokenLogin:
+    """A login by a delegation token: its credential, its owner's name, and its end in milliseconds since
+    1970."""
+
+    credential: Credential
+    owner_name: str
+    expires_ms: int
+
+
 class ScramExchange:
     """One login.
 
@@ -83,6 +94,7 @@ class ScramExchange:
         credential_of: the credential of a user; None for a user that there is not.
         nonce: the server's part of the nonce, printable and never the same.
         secret: of this broker, for the salts of users that there are not.
+        token_of: the login by a delegation token, which a client names with the extension `tokenauth=true`.
     """
 
     def __init__(
@@ -91,8 +103,11 @@ class ScramExchange:
         credential_of: Callable[[str], Credential | None],
         nonce: str,
         secret: bytes,
+        token_of: Callable[[str], TokenLogin | None] = lambda token_id: None,
     ) -> None:
-        self._mechanism, self._credential_of = mechanism, credential_of
+        self._mechanism, self._credential_of, self._token_of = mechanism, credential_of, token_of
+        self._kind = "user"
+        self._token: TokenLogin | None = None
         self._server_nonce, self._secret = nonce, secret
         self._name = self._nonce = self._first_messages = ""
         self._credential: Credential | None = None
@@ -116,7 +131,11 @@ class ScramExchange:
                 f"user {self._name} requests another identity",
                 "Authentication failed: Client requested an authorization id that is different from username",
             )
-        self._credential = self._credential_of(self._name)
+        if _TOKEN_EXTENSION.search(parsed["extensions"]):
+            self._kind, self._token = "delegation token", self._token_of(self._name)
+            self._credential = None if self._token is None else self._token.credential
+        else:
+            self._credential = self._credential_of(self._name)
         shown = self._credential or self._absent()
         self._nonce = parsed["nonce"] + self._server_nonce
         salt = base64.b64encode(shown.salt).decode()
@@ -144,11 +163,14 @@ class ScramExchange:
         client_key = bytes(one ^ other for one, other in zip(proof, signature, strict=True))
         is_right = hmac.compare_digest(hashlib.new(digest, client_key).digest(), known.stored_key)
         if self._credential is None:
-            raise AuthenticationFailed(f"there is no user {self._name} with {self._mechanism.name}")
+            raise AuthenticationFailed(f"there is no {self._kind} {self._name} with {self._mechanism.name}")
         if not is_right:
-            raise AuthenticationFailed(f"the password of user {self._name} is wrong")
+            raise AuthenticationFailed(f"the password of {self._kind} {self._name} is wrong")
         verifier = base64.b64encode(hmac.digest(known.server_key, signed, digest)).decode()
-        return Authenticated(f"v={verifier}".encode(), self._name)
+        last = f"v={verifier}".encode()
+        if self._token is not None:
+            return Authenticated(last, self._token.owner_name, self._token.expires_ms, is_token=True)
+        return Authenticated(last, self._name)
 
     def _absent(self) -> Credential:
         """The credential that is shown of a user that there is not."""

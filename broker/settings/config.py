@@ -19,6 +19,7 @@ from lockstep.broker.settings.cleaner_settings import CleanerSettings
 from lockstep.broker.settings.connection_settings import ConnectionSettings
 from lockstep.broker.settings.consumer_group_settings import ConsumerGroupSettings
 from lockstep.broker.settings.data_log_settings import DataLogSettings
+from lockstep.broker.settings.delegation_token_settings import DelegationTokenSettings
 from lockstep.broker.settings.kafka_names import REPLICA_SELECTORS
 from lockstep.broker.settings.metrics_settings import MetricsSettings
 from lockstep.broker.settings.peer_settings import PeerSettings
@@ -73,6 +74,7 @@ class Settings(
     MetricsSettings,
     PlayerFileSettings,
     AuthorizerSettings,
+    DelegationTokenSettings,
 ):
     """One broker's settings. Made by `load`; attribute names are the property names with underscores."""
 
@@ -337,7 +339,11 @@ class Settings(
 
     def protocol_of(self, listener: Listener) -> str:
         """The security protocol of a listener."""
-        return _protocols(self).get(listener.name, listener.name)
+        return self.protocol_named(listener.name)
+
+    def protocol_named(self, listener_name: str) -> str:
+        """The security protocol of the listener of this name."""
+        return _protocols(self).get(listener_name, listener_name)
 
     def security_of(self, listener: Listener) -> ListenerSecurity:
         """The security settings of a listener, those changed while running included."""

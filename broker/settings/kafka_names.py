@@ -20,8 +20,7 @@ controller.quorum.fetch.max.bytes controller.quorum.fetch.snapshot.max.bytes
 controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms
 controller.quorum.voters controller.quota.window.num controller.quota.window.size.seconds
 controller.socket.timeout.ms cordoned.log.dirs create.topic.policy.class.name
-delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms delegation.token.max.lifetime.ms
-delegation.token.secret.key delete.records.purgatory.purge.interval.requests early.start.listeners
+delete.records.purgatory.purge.interval.requests early.start.listeners
 errors.deadletterqueue.auto.create.topics.enable errors.deadletterqueue.topic.name.prefix
 fetch.purgatory.purge.interval.requests follower.fetch.last.tiered.offset.enable
 group.consumer.assignment.interval.ms group.consumer.assignor.offload.enable group.consumer.assignors

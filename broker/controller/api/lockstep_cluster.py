@@ -62,7 +62,7 @@ class LockstepCluster(RequestHandler):
             return LockstepClusterResponse(error_code=rejection.error, error_message=rejection.message)
         return LockstepClusterResponse(body=json.dumps(document).encode())
 
-    def is_local(self, request: LockstepClusterRequest) -> bool:
+    def is_local(self, client: ClientContext, request: LockstepClusterRequest) -> bool:
         """True for a command that any node serves."""
         try:
             command = _read(request)

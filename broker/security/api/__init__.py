@@ -1,4 +1,4 @@
-"""Handlers of security; those of absent features respond as an Apache Kafka whose feature is not enabled.
+"""Handlers of security; without quotas they respond as an Apache Kafka that has set none.
 
 | subject | handlers |
 |---|---|
@@ -23,23 +23,29 @@ from lockstep.broker.security.api.expire_delegation_token import ExpireDelegatio
 from lockstep.broker.security.api.renew_delegation_token import RenewDelegationToken
 from lockstep.broker.security.api.sasl_authenticate import SaslAuthenticate
 from lockstep.broker.security.api.sasl_handshake import SaslHandshake
+from lockstep.broker.security.delegation_tokens import DelegationTokens
 from lockstep.broker.security.scram_users import ScramUsers
+from lockstep.broker.security.token_access import TokenAccess
 from lockstep.storage.rate_limited_log import RateLimitedLog
 
 
 def build_handlers(
-    rate_limited_log: RateLimitedLog, scram_users: ScramUsers, authorizer: Authorizer = ALLOW_ALL
+    rate_limited_log: RateLimitedLog,
+    scram_users: ScramUsers,
+    tokens: DelegationTokens,
+    token_access: TokenAccess,
+    authorizer: Authorizer = ALLOW_ALL,
 ) -> list[RequestHandler]:
     """Builds the handlers of this package. Args: rate_limited_log: the log of client errors."""
     return [
         AlterClientQuotas(authorizer),
         AlterUserScramCredentials(scram_users, authorizer),
-        CreateDelegationToken(),
+        CreateDelegationToken(tokens, token_access, authorizer),
         DescribeClientQuotas(authorizer),
-        DescribeDelegationToken(),
+        DescribeDelegationToken(tokens, token_access, authorizer),
         DescribeUserScramCredentials(scram_users, authorizer),
-        ExpireDelegationToken(),
-        RenewDelegationToken(),
+        ExpireDelegationToken(tokens, token_access),
+        RenewDelegationToken(tokens, token_access),
         SaslAuthenticate(rate_limited_log),
         SaslHandshake(rate_limited_log),
     ]

@@ -33,10 +33,10 @@ UNCHECKED = {
     ApiKey.API_VERSIONS: "a client needs it before it logs in",
     ApiKey.SASL_HANDSHAKE: "the login itself",
     ApiKey.SASL_AUTHENTICATE: "the same",
-    ApiKey.CREATE_DELEGATION_TOKEN: "rejected over PLAINTEXT before it is looked at, as in Kafka",
-    ApiKey.RENEW_DELEGATION_TOKEN: "the same",
+    ApiKey.CREATE_DELEGATION_TOKEN: "rejected over PLAINTEXT before it is looked at; test_delegation_tokens",
+    ApiKey.RENEW_DELEGATION_TOKEN: "owner and renewers alone, whatever ACLs there are",
     ApiKey.EXPIRE_DELEGATION_TOKEN: "the same",
-    ApiKey.DESCRIBE_DELEGATION_TOKEN: "the same",
+    ApiKey.DESCRIBE_DELEGATION_TOKEN: "as for its creation",
 }
 """Handlers that ask nobody, each with its reason."""
 LISTS = {"list_groups", "list_transactions"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -34,6 +35,9 @@ from lockstep.broker.metadata.metadata_image import (
     start_reassignment_command,
     topic_configs_command,
 )
+from lockstep.broker.metadata.token_commands import token_command
+from lockstep.broker.requests.kafka_principal import KafkaPrincipal
+from lockstep.broker.security.delegation_tokens import DelegationToken, NewExpiry, Removal, TokenChange
 from lockstep.broker.security.scram import Credential
 from lockstep.broker.security.scram_users import ScramChange
 from lockstep.protocol.records.record import BatchBuilder
@@ -234,6 +238,49 @@ def test_scram_users_are_set_replaced_and_deleted() -> None:
     assert copy.scram == {} and copy.snapshot(0) == before
     with pytest.raises(CorruptLog, match="a SCRAM credential without its parts"):
         replay(copy, {"do": "scram", "mechanism": "SCRAM-SHA-256", "user": "a", "salt": "00"})
+
+
+def test_delegation_tokens_are_part_of_the_state() -> None:
+    image, copy = MetadataImage(), MetadataImage()
+    told: list[Changed] = []
+    image.changed = lambda change, topic_id: told.append(change)
+    alice, bob = KafkaPrincipal("User", "alice"), KafkaPrincipal("User", "bob")
+    first = DelegationToken("one", alice, bob, (bob, KafkaPrincipal("User", "c")), 1, 30, 20)
+    second = DelegationToken("two", bob, bob, (), 2, 30, 20)
+    before = image.snapshot(0)
+    assert json.loads(before)["version"] == 4, "an earlier Lockstep reads it"
+    changes: list[TokenChange] = [
+        first, second, NewExpiry("one", 25), NewExpiry("three", 25), Removal("two"), Removal("three"),
+    ]  # fmt: skip
+    replay(image, *map(token_command, changes))
+    assert image.tokens == {"one": replace(first, expiry_ms=25)} and told == [Changed.TOKENS] * 6
+    copy.restore(image.snapshot(0))
+    assert copy.tokens == image.tokens and json.loads(copy.snapshot(0))["version"] == 7
+    replay(copy, token_command(Removal("one")))
+    assert copy.snapshot(0) == before
+    copy.restore(image.snapshot(0))
+    copy.restore(b"")
+    assert copy.tokens == {}
+
+
+@each_case(
+    "changed",
+    [
+        {"token": 5},
+        {"owner": ["User"]},
+        {"renewers": [["User", 5]]},
+        {"renewers": ["User:alice"]},
+        {"expires": "tomorrow"},
+        {"do": "token_expiry", "expires": None},
+    ],
+    ids=repr,
+)
+def test_a_delegation_token_without_its_parts_is_corruption(changed: dict[str, object]) -> None:
+    alice = KafkaPrincipal("User", "alice")
+    command = token_command(DelegationToken("one", alice, alice, (alice,), 1, 3, 2))
+    replay(MetadataImage(), command)
+    with pytest.raises(CorruptLog, match=r"in a metadata command|unknown metadata command"):
+        replay(MetadataImage(), command | changed)
 
 
 def test_a_state_of_the_first_version_has_no_configurations() -> None:

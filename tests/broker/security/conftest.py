@@ -9,8 +9,10 @@ from collections.abc import Sequence
 import pytest
 
 from lockstep.broker.security import api
+from lockstep.broker.security.delegation_tokens import DelegationTokenRules, DelegationTokens, TokenChange
 from lockstep.broker.security.scram import Credential
 from lockstep.broker.security.scram_users import ScramChange, ScramUsers
+from lockstep.broker.security.token_access import TokenAccess
 from lockstep.storage.rate_limited_log import RateLimitedLog
 from tests.broker.fakes import Caller
 
@@ -26,4 +28,10 @@ def caller() -> Caller:
                 stored[each.mechanism, each.user] = each.credential
 
     log = RateLimitedLog(time.monotonic, logging.getLogger("lockstep.connection"))
-    return Caller(*api.build_handlers(log, ScramUsers(lambda: stored, record)))
+    tokens = DelegationTokens(DelegationTokenRules(), dict, _record_nothing, lambda: 0, str)
+    users, token_access = ScramUsers(lambda: stored, record), TokenAccess(lambda listener: listener)
+    return Caller(*api.build_handlers(log, users, tokens, token_access))
+
+
+async def _record_nothing(changes: Sequence[TokenChange]) -> None:
+    """A controller that has no tokens."""

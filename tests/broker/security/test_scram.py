@@ -61,7 +61,7 @@ def test_the_example_of_rfc_7677() -> None:
         ("n=user,r=abc", "user"),
         ("n=a=2Cb=3Dc,r=abc", "a,b=c"),
         ("m=extension,n=user,r=abc", "user"),
-        ("n=user,r=abc,tokenauth=true,x=y", "user"),
+        ("n=user,r=abc,tokenauth=false,x=y", "user"),
     ],
 )
 @each_case("mechanism", MECHANISMS.values())

@@ -8,6 +8,7 @@ from lockstep.broker.controller.api.lockstep_cluster import LockstepCluster
 from lockstep.protocol.cluster_messages import LockstepClusterRequest, LockstepClusterResponse
 from lockstep.protocol.errors import ErrorCode
 from tests.broker.controller.api.conftest import ControllerCaller
+from tests.broker.fakes import client
 from tests.support.cases import each_case
 
 
@@ -64,7 +65,7 @@ def test_any_node_serves_the_status_and_gives_up_ranges(caller: ControllerCaller
     handler = next(each for each in caller.handlers if isinstance(each, LockstepCluster))
 
     def is_local(body: bytes) -> bool:
-        return handler.is_local(LockstepClusterRequest(body=body))
+        return handler.is_local(client(), LockstepClusterRequest(body=body))
 
     assert is_local(b'{"do": "status"}') and is_local(b'{"do": "give_up", "topic": "t"}')
     assert is_local(b"no json"), "it is rejected where it arrives"

@@ -1,0 +1,73 @@
+"""The commands of group 0 about delegation tokens, one function each, and the tokens that they make.
+
+Pure. Owns: their form, which is that of a token in a checkpoint, too. Invariant: a new end of a token that
+there is not has no effect.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final
+
+from lockstep.broker.requests.kafka_principal import KafkaPrincipal
+from lockstep.broker.security.delegation_tokens import DelegationToken, NewExpiry, TokenChange
+from lockstep.storage.types import CorruptLog
+
+TOKEN: Final = "token"
+TOKEN_EXPIRY: Final = "token_expiry"
+TOKEN_GONE: Final = "token_gone"
+
+
+def token_command(change: TokenChange) -> dict[str, object]:
+    """A token is there, ends at another time, or is no more."""
+    command: dict[str, object] = {"do": TOKEN_GONE, "token": change.token_id}
+    if isinstance(change, NewExpiry):
+        return command | {"do": TOKEN_EXPIRY, "expires": change.expiry_ms}
+    if isinstance(change, DelegationToken):
+        return command | {
+            "do": TOKEN,
+            "owner": _pair(change.owner),
+            "requester": _pair(change.requester),
+            "renewers": [_pair(each) for each in change.renewers],
+            "issued": change.issued_ms,
+            "max": change.max_ms,
+            "expires": change.expiry_ms,
+        }
+    return command
+
+
+def apply_token_command(tokens: dict[str, DelegationToken], command: dict[str, Any]) -> None:
+    """Apply a command to the tokens that there are, by id. Raises CorruptLog."""
+    match command:
+        case {"do": "token_gone", "token": str(token_id)}:
+            tokens.pop(token_id, None)
+        case {"do": "token_expiry", "token": str(token_id), "expires": int(expiry_ms)}:
+            if token_id in tokens:
+                tokens[token_id] = replace(tokens[token_id], expiry_ms=expiry_ms)
+        case {
+            "do": "token",
+            "token": str(token_id),
+            "owner": [str(), str()] as owner,
+            "requester": [str(), str()] as requester,
+            "renewers": list(renewers),
+            "issued": int(issued_ms),
+            "max": int(max_ms),
+            "expires": int(expiry_ms),
+        }:
+            principals = [KafkaPrincipal(*_texts(each)) for each in (owner, requester, *renewers)]
+            tokens[token_id] = DelegationToken(
+                token_id, principals[0], principals[1], tuple(principals[2:]), issued_ms, max_ms, expiry_ms
+            )
+        case _:
+            raise CorruptLog(f"unknown metadata command: {command!r}")
+
+
+def _pair(principal: KafkaPrincipal) -> list[str]:
+    return [principal.principal_type, principal.name]
+
+
+def _texts(value: Any) -> tuple[str, str]:
+    match value:
+        case [str(principal_type), str(name)]:
+            return principal_type, name
+    raise CorruptLog(f"not a principal in a metadata command: {value!r}")

@@ -1,0 +1,33 @@
+"""Connections over which clients may ask for delegation tokens.
+
+Owns: the rule that is checked before any other, on the node that the client is connected to: no token over a
+connection that is not authenticated, and none by means of another token.
+Source: Kafka's KafkaApis.allowTokenRequests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from lockstep.broker.requests.kafka_principal import ANONYMOUS
+from lockstep.broker.requests.request_context import ClientContext
+from lockstep.broker.settings.config import PLAINTEXT, SSL
+
+NO_TIME: Final = -1
+"""A time in the response to a request that is not allowed."""
+
+
+class TokenAccess:
+    """See the module. Args: protocol_of: the security protocol of a listener, by its name."""
+
+    def __init__(self, protocol_of: Callable[[str], str]) -> None:
+        self._protocol_of = protocol_of
+
+    def is_allowed(self, client: ClientContext) -> bool:
+        """True if the client may ask; the node that forwarded a request has asked this before."""
+        if client.is_forwarded:
+            return True
+        protocol = self._protocol_of(client.listener)
+        is_one_way = protocol == SSL and client.principal == ANONYMOUS
+        return not (client.principal.token_authenticated or protocol == PLAINTEXT or is_one_way)
