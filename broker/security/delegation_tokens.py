@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.kafka_principal import USER_TYPE, KafkaPrincipal
+from lockstep.broker.requests.kafka_principal import KafkaPrincipal
 from lockstep.broker.security.scram import (
     MIN_ITERATIONS,
     SALT_BYTES,
@@ -138,8 +138,6 @@ class DelegationTokens:
     ) -> DelegationToken:
         """A new token. Args: lifetime_ms: 0 or less for the longest. Raises RequestError."""
         self._check_enabled()
-        if any(each.principal_type != USER_TYPE for each in renewers):
-            raise RequestError(ErrorCode.INVALID_PRINCIPAL_TYPE, "")
         self._check_room([owner, requester, *renewers])
         longest, now_ms = self._rules.max_lifetime_ms, self._now_ms()
         max_ms = _sum(now_ms, min(longest, lifetime_ms) if lifetime_ms > 0 else longest)

@@ -167,6 +167,10 @@ async def test_without_a_secret(start_broker: StartBroker) -> None:
         (DescribeDelegationTokenRequest(owners=None), 3),
     ):
         assert (await alice.call(request, version)).error_code == DISABLED
+    group = CreatableRenewers(principal_type="Group", principal_name="g")
+    rejected = await create(alice, renewers=[group])
+    invalid = ErrorCode.INVALID_PRINCIPAL_TYPE
+    assert (rejected.error_code, rejected.max_timestamp_ms) == (invalid, -1), "renewers are checked before"
     await alice.close()
     client = await Client.connect(plaintext_port(broker))
     assert (await create(client)).error_code == NOT_ALLOWED, "the connection is checked first"
@@ -196,6 +200,8 @@ async def test_what_acls_allow(start_broker: StartBroker) -> None:
     alice, bob, carol, admin = [await client_of(broker, name) for name in ("alice", "bob", "carol", "admin")]
     denied = await create(bob, "alice")
     assert (denied.error_code, denied.principal_name, denied.max_timestamp_ms) == (DENIED, "alice", -1)
+    group = CreatableRenewers(principal_type="Group", principal_name="g")
+    assert (await create(bob, "alice", renewers=[group])).error_code == DENIED, "the owner is checked first"
     of_alice = await create(admin, "alice")
     assert (of_alice.error_code, of_alice.token_requester_principal_name) == (0, "admin")
     of_carol = await create(carol)

@@ -1,13 +1,14 @@
 """CreateDelegationToken: a token with which others log in as its owner (KIP-48, KIP-373).
 
-Kafka's order of errors: the connection, the permission for another owner, then whether there are tokens.
+Kafka's order of errors: the connection, the permission for another owner, the renewers, and only then whether
+there are tokens.
 """
 
 from __future__ import annotations
 
 from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.kafka_principal import KafkaPrincipal
+from lockstep.broker.requests.kafka_principal import USER_TYPE, KafkaPrincipal
 from lockstep.broker.requests.request_context import ClientContext, Needs, RequestHandler
 from lockstep.broker.security.delegation_tokens import DelegationTokens
 from lockstep.broker.security.token_access import NO_TIME, TokenAccess
@@ -58,6 +59,8 @@ class CreateDelegationToken(RequestHandler):
             client, AclOperation.CREATE_TOKENS, AclResourceType.USER, str(owner)
         ):
             return _reject(response, ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED)
+        if any(each.principal_type != USER_TYPE for each in request.renewers):
+            return _reject(response, ErrorCode.INVALID_PRINCIPAL_TYPE)
         renewers = [KafkaPrincipal(each.principal_type, each.principal_name) for each in request.renewers]
         try:
             token = await self._tokens.create(owner, requester, renewers, request.max_lifetime_ms)
