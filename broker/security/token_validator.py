@@ -3,7 +3,7 @@
 Pure: keys and time are arguments. Owns: `TokenRules` and `TokenValidator`. Invariants: no algorithm but RS256
 and ES256 is verified, and none is taken from a key of another kind; a token without a signature is accepted
 under `TokenRules.accepts_unsigned` alone. Does not: fetch keys (`token_keys.py`).
-Source: Kafka's BrokerJwtValidator and ClaimValidationUtils. Tokens issued in the future are rejected, too.
+Source: Kafka's BrokerJwtValidator and ClaimValidationUtils, compared token by token with Apache Kafka 4.4.0.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from joserfc import jws, jwt
-from joserfc.errors import JoseError
+from joserfc.errors import InvalidClaimError, JoseError
 from joserfc.jwk import ECKey, JWKRegistry, Key, RSAKey
 from joserfc.util import json_b64decode
 
@@ -115,7 +115,8 @@ class TokenValidator:
             claims["iss"] = {"essential": True, "value": rules.issuer}
         if rules.audiences:
             claims["aud"] = {"essential": True, "values": list(rules.audiences)}
-        self._claims = jwt.JWTClaimsRegistry(now=now_seconds, leeway=rules.skew_seconds, **claims)
+        self._now_seconds = now_seconds
+        self._claims = _Claims(now=now_seconds, leeway=rules.skew_seconds, **claims)
 
     def validate(self, token: str) -> ValidToken:
         """The user of a token. Raises InvalidToken."""
@@ -132,11 +133,13 @@ class TokenValidator:
                 f"a token is rejected: its claim {self._rules.name_claim} is no text of 1 to "
                 f"{MAX_NAME_CHARACTERS} characters"
             )
-        scopes = scope if isinstance(scope, list) else [scope]
-        if scope is not None and not all(isinstance(each, str) and each.strip() for each in scopes):
+        scopes = scope if isinstance(scope, list) else [scope] if isinstance(scope, str) else []
+        if not all(isinstance(each, str) and each.strip() for each in scopes) or len({*scopes}) < len(scopes):
             raise InvalidToken(
-                f"a token is rejected: its claim {self._rules.scope_claim} is no text or texts"
+                f"a token is rejected: its claim {self._rules.scope_claim} has an empty, equal or other item"
             )
+        if claims["exp"] <= self._now_seconds():
+            raise InvalidToken("a token is rejected: it has expired")
         return ValidToken(name.strip(), int(min(claims["exp"], LAST_SECOND) * 1000))
 
     def _verify(self, token: str) -> dict[str, Any]:
@@ -173,6 +176,14 @@ def _decode_object(part: str) -> dict[str, Any]:
     if not isinstance(decoded, dict):
         raise ValueError("no JSON object")
     return decoded
+
+
+class _Claims(jwt.JWTClaimsRegistry):
+    """Kafka's view of the times: a token may be issued in the future."""
+
+    def validate_iat(self, value: object) -> None:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise InvalidClaimError("iat")
 
 
 class _Lengths(jws.JWSRegistry):

@@ -64,7 +64,7 @@ class OAuthBearerSettings:
         "sasl.oauthbearer.clock.skew.seconds",
         Kind.INT,
         30,
-        "Tolerance where times of a token are compared with the clock.",
+        "How much later than now a token may begin.",
         minimum=0,
         unit="seconds",
     )
@@ -75,7 +75,7 @@ class OAuthBearerSettings:
         "sasl.oauthbearer.scope.claim.name",
         Kind.STRING,
         "scope",
-        "The claim that has the scope: a token whose scope is not a text or a list of texts is rejected. "
+        "The claim that has the scope: a token whose scope has an empty or an equal item is rejected. "
         "What a client may do is not derived from it.",
     )
     sasl_server_callback_handler_class: str | None = setting(
