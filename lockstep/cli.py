@@ -19,7 +19,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from lockstep.build_info import build
-from lockstep.commands import cluster, configs, consume, groups, log, player, produce, serve, topics, users
+from lockstep.commands import (
+    certs,
+    cluster,
+    configs,
+    consume,
+    groups,
+    log,
+    player,
+    produce,
+    serve,
+    topics,
+    users,
+)
 from lockstep.commands.options import BOOTSTRAP_OPTIONS
 from lockstep.failures import CommandFailed, os_error
 from lockstep.linked_packages import missing_links
@@ -50,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
     for options in (BOOTSTRAP_OPTIONS, ("--timeout",)):
         root.add_argument(*options, action=_Misplaced, help=argparse.SUPPRESS)
     families = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for family in (serve, topics, configs, users, groups, produce, consume, cluster, player, log):
+    for family in (serve, topics, configs, users, groups, produce, consume, cluster, certs, player, log):
         family.add_to(families)
     return root
 

@@ -4,6 +4,7 @@
 |---|---|
 | `tls_context` | the TLS of a listener: its context, the principals of certificates, new certificates |
 | `key_store` | private keys and certificates from PEM and PKCS12 |
+| `certificate_authority` | a cluster's own authority, for `lockstep certs` |
 | `cipher_suites` | cipher suites by Kafka's names and by OpenSSL's |
 | `distinguished_name` | the subject of a certificate as Java writes it |
 | `principal_rules` | `ssl.principal.mapping.rules`: a subject to a principal's name |
