@@ -72,6 +72,7 @@ from lockstep.broker.transactions.verification_queue import VerificationQueue
 from lockstep.protocol.api import ApiKey
 from lockstep.protocol.ids import format_uuid
 from lockstep.storage.log_group import LogGroup
+from lockstep.storage.peers.peer_tls import PeerTls
 from lockstep.storage.rate_limited_log import RateLimitedLog
 
 DENIALS_PER_SECOND: Final = 100
@@ -83,7 +84,9 @@ for other faults of clients, as they are what an administrator looks for."""
 class Assembly:
     """The objects of one broker; `server.Broker` starts and stops them, no other object is given this one.
 
-    Args: advertised: the advertised host ("" for the address the client used) and port, by listener name.
+    Args:
+        advertised: the advertised host ("" for the address the client used) and port, by listener name.
+        peer_tls: the certificates of nodes; None for nodes without.
     """
 
     def __init__(
@@ -93,8 +96,10 @@ class Assembly:
         advertised: dict[str, Address],
         clock_ms: Callable[[], int],
         on_fatal: Callable[[BaseException], None],
+        peer_tls: PeerTls | None = None,
     ) -> None:
         self._settings, self._directory, self._advertised = settings, directory, advertised
+        self._peer_tls = peer_tls
         self.clock_ms = clock_ms
         self.loop = asyncio.get_running_loop()
         self._make_metadata()
@@ -122,7 +127,7 @@ class Assembly:
         self.authorizer = self._make_authorizer()
         self.delegation_tokens = self._make_tokens()
         self.endpoints = NodeEndpoints(self.nodes, self._advertised, self.cluster)
-        self.peering = PeerRpc(self.nodes, self.loop) if settings.peers() else None
+        self.peering = PeerRpc(self.nodes, self.loop, self._peer_tls) if settings.peers() else None
         """The messages between nodes; None for a cluster of one node, as `quorum` and `node`."""
         self.quorum: ControllerQuorum | None = None
         if self.peering is not None:
@@ -152,7 +157,8 @@ class Assembly:
         self.consumer_groups = GroupCoordinators(self.cluster, self.clock_ms, self.loop)
         self.offset_expiration = OffsetExpiration(self.consumer_groups, self.cluster)
         commands = PartitionCommands(self.cluster, self.peering, self.offset_expiration.forget)
-        self.topics = Topics(self.cluster, commands)
+        certified = None if self._peer_tls is None else self._peer_tls.identity.cluster_id
+        self.topics = Topics(self.cluster, commands, cluster_id=certified)
         self.forwarder = ControllerForwarder(self.cluster, self.topics, self.peering)
         self.reports = GroupReports(self.cluster, self.peering)
 

@@ -195,11 +195,8 @@ class Broker:
         check_conflicts(own_listeners(settings))
         if (peer_listener := settings.peer_listener()) is not None:
             self._peer_sockets = bind(peer_listener, *peer_hints(settings))
-            if not all(map(is_loopback, self._peer_sockets)):
-                address = host_and_port(peer_listener.host, peer_listener.port)
-                log.warning(
-                    "whoever reaches %s is a node of this cluster: nodes do not authenticate", address
-                )
+            can_be_reached = not all(map(is_loopback, self._peer_sockets))
+            self._securities.open_peers(settings, peer_listener, can_be_reached)
         if (metrics := settings.metrics_listener()) is not None:
             self._metrics_sockets = bind(metrics, METRICS_PORT_HINT)
         self._securities.open(settings, settings.client_listeners())
@@ -212,6 +209,8 @@ class Broker:
                 self._warn_of_strangers(listener, address)
         if self._directory is None:
             self._directory = DataDirectory(settings.directory, settings.node_id, alone=not peers)
+        if self._securities.peers is not None:
+            self._securities.peers.check_cluster(self._directory.cluster_id)
 
     def _warn_of_strangers(self, listener: Listener, address: str) -> None:
         """Log what other machines may do that reach a listener."""
@@ -225,8 +224,9 @@ class Broker:
         assert self._directory is not None
         settings = self.settings
         assembly = self._assembly = Assembly(
-            settings, self._directory, self._advertised_addresses(), self.clock_ms, self._fatal
-        )
+            settings, self._directory, self._advertised_addresses(), self.clock_ms, self._fatal,
+            self._securities.peers,
+        )  # fmt: skip
         if assembly.peering is None or assembly.node is None:
             await self._open_alone(assembly)
         else:
@@ -237,7 +237,7 @@ class Broker:
         self._limit_connections(assembly.cluster.settings)
         assembly.cluster.on_settings.append(self._limit_connections)
         assembly.cluster.on_group_added.append(lambda: self._limit_connections(assembly.cluster.settings))
-        if self._securities.tls:
+        if self._securities.all_keys:
             self._securities.reload(assembly.cluster.settings)
             assembly.cluster.on_configs_recorded.append(self._securities.reload)
             assembly.cluster.settings_checks.append(self._securities.check)

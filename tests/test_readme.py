@@ -36,7 +36,13 @@ EXPECTED = {
     ],
 }
 """A part of what each block prints, by page."""
-RUN_BELOW = {"docs/locks.md": 1, "docs/player.md": 2, "docs/sql.md": 1, "docs/targets.md": 1}
+RUN_BELOW = {
+    "docs/locks.md": 1,
+    "docs/player.md": 2,
+    "docs/security.md": 4,
+    "docs/sql.md": 1,
+    "docs/targets.md": 1,
+}
 """The number of blocks of a page that tests of their own run."""
 RUN_IN_COMPAT_TESTS = ("docs/spark.md", "docs/spark_pipelines.md", "docs/spark_sink.md")
 NOT_RUN = {
@@ -159,6 +165,19 @@ def test_the_example_of_a_sql_application_runs(broker: LockstepTarget, tmp_path:
     for balance in (100, 200):
         printed = _printed(broker, "python", script, tmp_path).splitlines()
         assert printed == [f"Appended(offsets={{0: {balance // 100 - 1}}}, tries=1)", f"[('ann', {balance})]"]
+
+
+def test_a_broker_is_secured_as_the_page_says(broker: LockstepTarget, tmp_path: Path) -> None:
+    """All blocks in one shell, as a newcomer types them."""
+    if shutil.which("kcat") is None:
+        skip_or_fail("kcat is not installed (make system-deps)")
+    shell = {"sh": "{}", "python": "python - <<'PROGRAM'\n{}PROGRAM\n"}
+    script = "".join(shell[language].format(code) for language, code in blocks_of("docs/security.md"))
+    printed = _printed(broker, "sh", _at_free_ports(script), tmp_path).splitlines()
+    ready, allowed = (
+        next(n for n, each in enumerate(printed) if word in each) for word in ("ready", "may use")
+    )
+    assert ready < allowed and printed[-2:] == ["pencils", "b'pencils'"]
 
 
 def _printed(broker: LockstepTarget, language: str, script: str, directory: Path) -> str:

@@ -79,10 +79,12 @@ class Topics:
         cluster: MetadataCache,
         commands: PartitionCommands,
         new_id: Callable[[], bytes] = random_id,
+        cluster_id: str | None = None,
     ) -> None:
         self._cluster = cluster
         self.commands = commands
         self._new_id = new_id
+        self._given_cluster_id = cluster_id
         self._reservations = TopicReservations(cluster)
         self._creating: dict[str, asyncio.Task[Topic]] = {}
         self._growing: dict[bytes, asyncio.Task[None]] = {}
@@ -116,7 +118,8 @@ class Topics:
         if self._records is None:
             self._records = (await group.open_partitions([(METADATA_TOPIC_ID, 0)]))[0]
         if image.cluster_id is None:
-            await self.record([cluster_command(format_uuid(self._new_id())), *founding])
+            cluster_id = self._given_cluster_id or format_uuid(self._new_id())
+            await self.record([cluster_command(cluster_id), *founding])
         if self._cluster.is_single_node:
             for entry in list(image.topics.values()):
                 await self._finish(entry)

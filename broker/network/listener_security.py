@@ -1,4 +1,4 @@
-"""The security of this node's listeners for clients: what each encrypts, and how its clients log in.
+"""The security of this node's listeners: what each encrypts, how clients log in, which nodes are trusted.
 
 Owns: `ListenerSecurities`, which makes the objects of each listener at the start, gives new connections to
 them, and takes over changed keys and certificates. Invariant: a listener whose settings cannot be used stops
@@ -16,19 +16,25 @@ from typing import TYPE_CHECKING, Final
 
 from lockstep.broker.network.connection import Connection
 from lockstep.broker.network.connection_registry import Connections
+from lockstep.broker.network.listeners import host_and_port
 from lockstep.broker.network.sasl_connection import SaslConnection
 from lockstep.broker.network.tls_connection import TlsConnection
 from lockstep.broker.security.sasl_listener import Credentials, SaslListener, TokenLogins
 from lockstep.broker.settings.addresses import Listener
 from lockstep.broker.settings.config import SASL_PROTOCOLS, TLS_PROTOCOLS, Settings
+from lockstep.broker.settings.peer_settings import PEERS_LISTENER
 from lockstep.broker.settings.security_settings import listener_prefix
 
 if TYPE_CHECKING:
+    from lockstep.broker.security.peer_certificates import PeerCertificates
+    from lockstep.broker.security.reloaded_keys import ReloadedKeys
     from lockstep.broker.security.tls_context import TlsListener
     from lockstep.broker.security.token_keys import TokenKeys
 
 log = logging.getLogger("lockstep")
 
+EXPIRY_LOOK_SECONDS: Final = 86_400.0
+"""Between two warnings of a certificate that ends soon."""
 CERTIFICATE_LOOK_SECONDS: Final = 5.0
 """Between two looks at whether files of keys and certificates have changed."""
 TOKEN_KEYS_LOOK_SECONDS: Final = 1.0
@@ -43,7 +49,28 @@ class ListenerSecurities:
         self._credentials, self._tokens = credentials, tokens
         self.tls: dict[Listener, TlsListener] = {}
         """Each encrypted listener."""
+        self.peers: PeerCertificates | None = None
+        """The replication listener's certificates; None without them."""
         self._sasl: dict[Listener, SaslListener] = {}
+
+    def open_peers(self, settings: Settings, listener: Listener, can_be_reached: bool) -> None:
+        """Read the certificates of nodes, with warnings in the log. Raises ConfigError.
+
+        Args: can_be_reached: other machines reach the listener.
+        """
+        if settings.uses_peer_tls:
+            # Here and not above, as for clients.
+            from lockstep.broker.security.peer_certificates import PeerCertificates
+
+            security, mode = settings.security_named(PEERS_LISTENER), settings.lockstep_peers_tls
+            self.peers = PeerCertificates(security, mode, settings.node_id, lambda: datetime.now(UTC))
+            _warn_of_expiry(self.peers)
+        if can_be_reached and (self.peers is None or self.peers.accepts_plaintext):
+            log.warning(
+                "whoever reaches %s is a node of this cluster: lockstep.peers.tls=%s asks for no certificate",
+                host_and_port(listener.host, listener.port),
+                settings.lockstep_peers_tls,
+            )
 
     def open(self, settings: Settings, listeners: Iterable[Listener]) -> None:
         """Make the security of listeners, with warnings in the log. Raises ConfigError."""
@@ -60,8 +87,7 @@ class ListenerSecurities:
                 from lockstep.broker.security.tls_context import TlsListener
 
                 tls = self.tls[listener] = TlsListener(security, lambda: datetime.now(UTC), with_sasl)
-                if tls.expiry_warning:
-                    log.warning("%s", tls.expiry_warning)
+                _warn_of_expiry(tls)
 
     def clients_of(self, listener: Listener, address: str) -> str:
         """The clients that a listener serves, in words."""
@@ -88,20 +114,26 @@ class ListenerSecurities:
 
     def check(self, settings: Settings) -> None:
         """Raises ConfigError for changed keys and certificates that cannot be used."""
-        for listener, tls in self._find_changed(settings):
-            tls.check(settings.security_of(listener))
+        for listener_name, tls in self._find_changed(settings):
+            tls.check(settings.security_named(listener_name))
 
     def reload(self, settings: Settings) -> None:
         """Read keys and certificates again, of which a setting was changed or set again while running."""
-        for listener, tls in self._find_changed(settings):
-            tls.reload(settings.security_of(listener))
+        for listener_name, tls in self._find_changed(settings):
+            tls.reload(settings.security_named(listener_name))
 
     async def watch(self) -> None:
-        """Read keys and certificates again when their files have changed."""
+        """Read keys and certificates again when their files have changed; warn of those that end soon."""
+        clock = asyncio.get_running_loop().time
+        warned_at = clock()
         while True:
             await asyncio.sleep(CERTIFICATE_LOOK_SECONDS)
-            for tls in self.tls.values():
+            for tls in self.all_keys:
                 await asyncio.to_thread(tls.reload_changed)
+            if clock() - warned_at >= EXPIRY_LOOK_SECONDS:
+                warned_at = clock()
+                for tls in self.all_keys:
+                    _warn_of_expiry(tls)
 
     @property
     def token_keys(self) -> list[TokenKeys]:
@@ -115,9 +147,20 @@ class ListenerSecurities:
                 await asyncio.to_thread(keys.refresh)
             await asyncio.sleep(TOKEN_KEYS_LOOK_SECONDS)
 
-    def _find_changed(self, settings: Settings) -> list[tuple[Listener, TlsListener]]:
+    @property
+    def all_keys(self) -> list[ReloadedKeys]:
+        """The keys and certificates of all encrypted listeners."""
+        return [*self.tls.values(), *([self.peers] if self.peers is not None else [])]
+
+    def _find_changed(self, settings: Settings) -> list[tuple[str, ReloadedKeys]]:
         return [
-            (listener, tls)
-            for listener, tls in self.tls.items()
-            if any(name.startswith(listener_prefix(listener.name)) for name in settings.dynamic_node)
+            (tls.name, tls)
+            for tls in self.all_keys
+            if any(name.startswith(listener_prefix(tls.name)) for name in settings.dynamic_node)
         ]
+
+
+def _warn_of_expiry(keys: ReloadedKeys) -> None:
+    """Log that a certificate ends soon, if it does."""
+    if keys.expiry_warning:
+        log.warning("%s", keys.expiry_warning)

@@ -24,6 +24,7 @@ from lockstep.broker.peers.node_status import Status
 from lockstep.storage.group_options import node_of
 from lockstep.storage.peers.limits import TOO_MANY_REQUESTS, PeerError, PeerUnreachable
 from lockstep.storage.peers.network import PeerNetwork
+from lockstep.storage.peers.peer_tls import PeerTls
 from lockstep.storage.raft.messages import Message
 from lockstep.storage.types import NotLeader, StorageError
 
@@ -127,13 +128,19 @@ class _NoNode:
 
 
 class PeerRpc:
-    """One node's requests, handlers and notifications; the owner of its `PeerNetwork`."""
+    """One node's requests, handlers and notifications; the owner of its `PeerNetwork`.
 
-    def __init__(self, nodes: NodeRegistry, loop: asyncio.AbstractEventLoop) -> None:
+    Args: tls: the certificates of nodes; None for nodes without.
+    """
+
+    def __init__(
+        self, nodes: NodeRegistry, loop: asyncio.AbstractEventLoop, tls: PeerTls | None = None
+    ) -> None:
         self._nodes = nodes
         self._loop = loop
         self._node: LocalNode = _NoNode()
-        self.network = PeerNetwork(nodes.node_id, self, loop)
+        self._certified_cluster_id = None if tls is None else tls.identity.cluster_id
+        self.network = PeerNetwork(nodes.node_id, self, loop, tls=tls)
         self.handlers: dict[RequestKind, Callable[[int, bytes], Awaitable[bytes]]] = {}
         """The handler of each kind of request, given the requesting node and the body. They raise
         NotLeaderHere, PeerError or StorageError."""
@@ -314,7 +321,7 @@ class PeerRpc:
         except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
             return "a malformed handshake"
         status, ours = self._node.status(), self._node.founders()
-        here = self._node.cluster_id()
+        here = self._node.cluster_id() or self._certified_cluster_id
         if None not in (cluster_id, here) and cluster_id != here:
             return f"this is cluster {here}, not {cluster_id}"
         if self._runs.get(node_id, run) != run and self.network.has_connection_from(node_id):

@@ -1,10 +1,12 @@
-"""Encryption and logins of clients; delegation tokens; quotas respond as a Kafka without them.
+"""Encryption, logins, certificates of nodes, delegation tokens; quotas respond as a Kafka without them.
 
 | file | owns |
 |---|---|
 | `tls_context` | the TLS of a listener: its context, the principals of certificates, new certificates |
-| `key_store` | private keys and certificates from PEM and PKCS12 |
+| `peer_certificates` | the TLS between nodes: this node's certificate, and whom it trusts |
+| `reloaded_keys` | keys and certificates that are read again when they change |
 | `certificate_authority` | a cluster's own authority, for `lockstep certs` |
+| `key_store` | private keys and certificates from PEM and PKCS12 |
 | `cipher_suites` | cipher suites by Kafka's names and by OpenSSL's |
 | `distinguished_name` | the subject of a certificate as Java writes it |
 | `principal_rules` | `ssl.principal.mapping.rules`: a subject to a principal's name |

@@ -347,8 +347,12 @@ class Settings(
 
     def security_of(self, listener: Listener) -> ListenerSecurity:
         """The security settings of a listener, those changed while running included."""
+        return self.security_named(listener.name)
+
+    def security_named(self, listener_name: str) -> ListenerSecurity:
+        """The security settings of the listener of this name, or of the replication listener."""
         changed = {**self.dynamic_cluster, **self.dynamic_node}
-        return ListenerSecurity(self, listener.name, {**self.listener_texts, **changed})
+        return ListenerSecurity(self, listener_name, {**self.listener_texts, **changed})
 
     def advertised_by_name(self) -> dict[str, Listener]:
         """Listener name -> its advertised listener; names without an entry use the listener itself. An empty

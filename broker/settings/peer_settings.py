@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from lockstep.broker.settings.addresses import Listener, parse_host_port, parse_peers
 from lockstep.broker.settings.properties import Kind, setting
+
+PEERS_LISTENER: Final = "PEERS"
+"""The name of the replication listener in settings: listener.name.peers.ssl.keystore.location."""
+PEER_TLS_DISABLED: Final = "disabled"
+PEER_TLS_ALLOW: Final = "allow"
+PEER_TLS_PREFER: Final = "prefer"
+PEER_TLS_REQUIRE: Final = "require"
 
 
 @dataclass(frozen=True)
@@ -30,6 +38,21 @@ class PeerSettings:
         "HOST:PORT where this node listens for the others. Empty: its own address in lockstep.peers, "
         "to which they connect.",
     )
+
+    lockstep_peers_tls: str = setting(
+        "lockstep.peers.tls",
+        Kind.STRING,
+        PEER_TLS_DISABLED,
+        "Mutual TLS between nodes, by ssl.keystore and ssl.truststore or those of listener.name.peers. "
+        "require: no node without a certificate of this cluster is served or dialed. A cluster that runs "
+        "gets there by allow (both are accepted, nodes dial without TLS) and prefer (they dial with it).",
+        choices=(PEER_TLS_DISABLED, PEER_TLS_ALLOW, PEER_TLS_PREFER, PEER_TLS_REQUIRE),
+    )
+
+    @property
+    def uses_peer_tls(self) -> bool:
+        """True if nodes reach each other with certificates, or may."""
+        return bool(self.lockstep_peers) and self.lockstep_peers_tls != PEER_TLS_DISABLED
 
     def peers(self) -> Mapping[int, Listener]:
         """Replication listeners of all nodes by node id; empty for a node alone. Raises ConfigError."""

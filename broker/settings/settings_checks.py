@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from lockstep.broker.settings.config import NOT_FLUSHED, PROPERTIES, Settings
+from lockstep.broker.settings.peer_settings import PEERS_LISTENER
 from lockstep.broker.settings.properties import INT64_MAX, ConfigError, ConfigErrors, raise_all
 
 REPLICATION_FACTORS: Final = (
@@ -34,6 +35,7 @@ def check(settings: Settings) -> None:
         lambda: _check_batches(settings),
         lambda: _check_replicas(settings),
         lambda: _check_pairs(settings),
+        lambda: _check_peers_listener(settings),
     ]
     for each in checks:
         try:
@@ -85,6 +87,14 @@ def _check_pairs(settings: Settings) -> None:
         if low > high:
             errors.append(ConfigError(lower, str(low), f"more than {upper}={high}"))
     raise_all(errors)
+
+
+def _check_peers_listener(settings: Settings) -> None:
+    """Reject a client listener whose own settings would be those of the nodes, too. Raises ConfigError."""
+    for each in settings.client_listeners():
+        if settings.uses_peer_tls and each.name == PEERS_LISTENER:
+            problem = "with lockstep.peers.tls, settings of that name are the replication listener's"
+            raise ConfigError("listeners", str(each), problem)
 
 
 def _check_flushes(settings: Settings) -> None:

@@ -22,6 +22,7 @@ from lockstep.broker.settings.foreign_names import (
     unused_names_warning,
 )
 from lockstep.broker.settings.kafka_names import UNUSED_KAFKA_NAMES
+from lockstep.broker.settings.peer_settings import PEERS_LISTENER
 from lockstep.broker.settings.properties import ConfigError, Property, raise_all
 from lockstep.broker.settings.security_settings import (
     SECURITY_PROPERTIES,
@@ -89,8 +90,7 @@ def from_texts(
         attribute = PROPERTIES[name][0]
         values[attribute] = tuple(str(parse_listener(each, name)) for each in values[attribute])
         explicit[name] = ",".join(values[attribute])
-    if values.get("lockstep_peers_listener") and not values.get("lockstep_peers"):
-        warnings.append("lockstep.peers.listener has no effect without lockstep.peers: this node is alone")
+    warnings += _peer_warnings(explicit)
     for name in REPLICATION_FACTORS:
         if values.get(PROPERTIES[name][0], 0) > MAX_DATA_VOTERS:
             warnings.append(f"{name}={explicit[name]}: partitions have {MAX_DATA_VOTERS} replicas at most")
@@ -110,11 +110,22 @@ def from_texts(
     return replace(settings, warnings=tuple(warnings))
 
 
+def _peer_warnings(explicit: Mapping[str, str]) -> list[str]:
+    """The warnings of a start for settings of a replication listener that a node alone does not have."""
+    return [
+        f"{name} has no effect without lockstep.peers: this node is alone"
+        for name in ("lockstep.peers.listener", "lockstep.peers.tls")
+        if explicit.get(name) and not explicit.get("lockstep.peers")
+    ]
+
+
 def _unused_security(settings: Settings) -> list[str]:
     """The warnings of a start for settings of encryption that no listener uses."""
     encrypted = {
         each.name.lower() for each in settings.client_listeners() if settings.protocol_of(each) != PLAINTEXT
     }
+    if settings.uses_peer_tls:
+        encrypted.add(PEERS_LISTENER.lower())
     unused = [name for name in SECURITY_PROPERTIES if name in settings.explicit and not encrypted]
     for name in settings.listener_texts:
         split = split_listener_name(name)

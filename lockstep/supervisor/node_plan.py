@@ -12,6 +12,7 @@ from typing import Final
 
 from lockstep.broker.settings.addresses import Listener
 from lockstep.broker.settings.config import PLAINTEXT, Settings
+from lockstep.broker.settings.peer_settings import PEER_TLS_DISABLED
 
 MAX_PROCESSES: Final = 64
 """LIMIT. As many log groups as a cluster may have: a further node would lead none."""
@@ -76,6 +77,11 @@ def plan_nodes(settings: Settings, processes: int, given: Collection[str]) -> li
             raise PlanError(
                 f"{name} names one node, and --processes {processes} runs {processes}: leave it out"
             )
+    if settings.lockstep_peers_tls != PEER_TLS_DISABLED:
+        raise PlanError(
+            f"lockstep.peers.tls needs a certificate for each node, and the nodes of --processes {processes} "
+            "are reached from this machine only: leave it out"
+        )
     listeners, last = settings.client_listeners(), processes - 1
     if not all(each.port for each in listeners):
         raise PlanError("--processes takes no port 0: node 1 listens on the port given, the others above it")

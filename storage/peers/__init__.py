@@ -12,6 +12,7 @@ node a member id is of (`group_options`), and `rate_limited_log`.
 | `outgoing` | one connection to a peer, dialed again for ever; what the kernel does not take yet |
 | `incoming` | connections of peers to us, from the handshake on |
 | `envelope` | messages to frames and back |
-| `peer_identity` | the node and cluster that a certificate is of |
+| `tls_socket`, `tls_transport` | TLS below an outgoing and an incoming connection |
+| `peer_identity`, `peer_tls` | the node that a certificate is of; the reasons of failed handshakes |
 | `limits` | every bound, with its reason |
 """

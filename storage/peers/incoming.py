@@ -3,7 +3,7 @@
 Invariants: before the handshake a connection may hold a few KB for a few seconds; after it, one
 unfinished frame. Bytes that are no message, or a message of another node than the handshake's, end this
 connection and nothing else. A message keeps nothing of the receive buffer. Does not send, but for the one
-response to the handshake.
+response to the handshake. With TLS, `tls_transport` stands between it and the socket.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from lockstep.protocol.primitives import MalformedMessage
 from lockstep.storage.group_options import node_of
 from lockstep.storage.peers.envelope import message_in, pack, unpack
 from lockstep.storage.peers.limits import PeerLimits, tune
+from lockstep.storage.peers.peer_identity import PeerIdentity
 from lockstep.storage.raft.messages import Message
 
 MAX_REASON_LENGTH = 1000
@@ -59,17 +60,20 @@ class IncomingConnection(asyncio.BufferedProtocol):
         self._loop = loop
         self._limits = limits
         self._reader = FrameReader(limits.handshake_bytes)
-        self._transport: Any = None
+        self.transport: Any = None
+        self.identity: PeerIdentity | None = None
+        """The peer as its certificate names it, a node of this cluster; None without TLS."""
         self._handshake_timer: asyncio.TimerHandle | None = None
         self._over = False
         self.node_id = -1
         """The peer's node; -1 before the handshake."""
         self.bulk = False
-        self.peer = ""
+        self.peer = self._host = ""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-        self.peer = "{}:{}".format(*(transport.get_extra_info("peername") or ("?", 0))[:2])
+        self.transport = transport
+        self._host, port = (transport.get_extra_info("peername") or ("?", 0))[:2]
+        self.peer = f"{self._host}:{port}"
         connected = transport.get_extra_info("socket")
         if connected is not None:
             tune(connected, self._limits.dead_ms)
@@ -118,15 +122,14 @@ class IncomingConnection(asyncio.BufferedProtocol):
         if handshake.node_id < 0:
             raise MalformedMessage(f"a handshake of node {handshake.node_id}")
         rejection: str | None
-        if handshake.to_node_id != self._listener.node_id:
+        if self.identity is not None and handshake.node_id != self.identity.node_id:
+            rejection = f"its certificate is of {self.identity}"
+        elif handshake.to_node_id != self._listener.node_id:
             rejection = f"this is node {self._listener.node_id}, not {handshake.to_node_id}"
         else:
             rejection = self._listener.on_handshake(self, handshake)
         if rejection is not None:
-            self._write(HandshakeRejected(reason=rejection[:MAX_REASON_LENGTH]))
-            text = f"node {handshake.node_id} at {self.peer} is rejected: {rejection}"
-            self._listener.warn(text, (handshake.node_id, rejection))
-            self.close()
+            self._reject(f"node {handshake.node_id} at {self.peer}", rejection, handshake.node_id)
             return
         self.node_id = handshake.node_id
         self.bulk = handshake.bulk
@@ -134,9 +137,19 @@ class IncomingConnection(asyncio.BufferedProtocol):
         self._cancel_timer()
         self._write(HandshakeAccepted())
 
+    def reject(self, reason: str) -> None:
+        """Rejects a peer before its handshake: its certificate, or none."""
+        self._reject(f"a connection from {self.peer}", reason, self._host)
+
+    def _reject(self, peer: str, reason: str, key: Hashable) -> None:
+        """Tells the peer why, logs it, and closes. Args: key: a peer that comes again is the same by it."""
+        self._write(HandshakeRejected(reason=reason[:MAX_REASON_LENGTH]))
+        self._listener.warn(f"{peer} is rejected: {reason}", (key, reason))
+        self.close()
+
     def _write(self, table: Struct) -> None:
         buffers, _ = pack(table)
-        self._transport.write(b"".join(buffers))
+        self.transport.write(b"".join(buffers))
 
     def eof_received(self) -> bool:
         return False
@@ -151,18 +164,24 @@ class IncomingConnection(asyncio.BufferedProtocol):
             self._handshake_timer.cancel()
             self._handshake_timer = None
 
+    def warn(self, text: str) -> None:
+        """Logs a failure of this connection."""
+        if self.node_id >= 0:
+            self._listener.warn(f"node {self.node_id} at {self.peer}: {text}")
+        else:  # it comes again every second
+            self._listener.warn(f"{self.peer}: {text}", (self._host, text))
+
     def _fail(self, text: str) -> None:
         if not self._over:
-            peer = self.peer if self.node_id < 0 else f"node {self.node_id} at {self.peer}"
-            self._listener.warn(f"{peer}: {text}")
+            self.warn(text)
             self.abort()
 
     def close(self) -> None:
         """Sends pending bytes, then closes."""
         self._over = True
-        self._transport.close()
+        self.transport.close()
 
     def abort(self) -> None:
         """Closes now."""
         self._over = True
-        self._transport.abort()
+        self.transport.abort()

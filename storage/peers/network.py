@@ -29,6 +29,8 @@ from lockstep.storage.peers.limits import (
     PeerUnreachable,
 )
 from lockstep.storage.peers.outgoing import Link
+from lockstep.storage.peers.peer_tls import PeerTls
+from lockstep.storage.peers.tls_transport import TlsTransport
 from lockstep.storage.raft.messages import Message
 from lockstep.storage.rate_limited_log import RateLimitedLog
 
@@ -80,9 +82,10 @@ class _Peer:
         """As the listener knows it."""
         self.rejection = ""
         self.pending_requests: dict[int, asyncio.Future[ResponseBody]] = {}
-        loop, limits = network.loop, network.limits
-        self.bulk = Link(f"bulk link to node {node_id}", address, True, self, loop, limits)
-        self.control = Link(f"control link to node {node_id}", address, False, self, loop, limits)
+        loop, limits, tls = network.loop, network.limits, network.tls
+        self.bulk = Link(f"bulk link to node {node_id}", address, True, self, loop, limits, tls, node_id)
+        name = f"control link to node {node_id}"
+        self.control = Link(name, address, False, self, loop, limits, tls, node_id)
 
     def handshake_frame(self, bulk: bool) -> Frame:
         return self._network.handshake_frame(self.node_id, bulk)
@@ -105,6 +108,11 @@ class _Peer:
             self.rejection = reason
             self._network.on_peer_rejection(self.node_id, reason)
 
+    def on_tls_failure(self, reason: str) -> None:
+        host, port = self.address
+        text = f"node {self.node_id} at {host}:{port} is not reached: {reason}"
+        self._network.warn(text, (self.node_id, self.address, reason))
+
     def retry_now(self) -> None:
         self.control.retry_now()
         self.bulk.retry_now()
@@ -118,7 +126,7 @@ class _Peer:
 
 
 class PeerNetwork:
-    """See the module. `loop` is the running one, or the one that will run."""
+    """See the module. `loop` is the running one, or the one that will run; `tls` is None for plaintext."""
 
     def __init__(
         self,
@@ -127,9 +135,11 @@ class PeerNetwork:
         loop: asyncio.AbstractEventLoop,
         *,
         limits: PeerLimits | None = None,
+        tls: PeerTls | None = None,
     ) -> None:
         self.node_id = node_id
         self.loop = loop
+        self.tls = tls
         self.limits = PeerLimits() if limits is None else limits
         self._listener = owner
         self._peers: dict[int, _Peer] = {}
@@ -150,10 +160,12 @@ class PeerNetwork:
         """Take connections of peers on bound sockets, which are closed with us. Raises OSError."""
         for bound in sockets:
             bound.listen(BACKLOG)  # uvloop does so too, but keeps a failure to itself
-            server = await self.loop.create_server(
-                lambda: IncomingConnection(self, self.loop, self.limits), sock=bound, backlog=BACKLOG
-            )
+            server = await self.loop.create_server(self._accept, sock=bound, backlog=BACKLOG)
             self._servers.append(server)
+
+    def _accept(self) -> asyncio.BaseProtocol:
+        incoming = IncomingConnection(self, self.loop, self.limits)
+        return incoming if self.tls is None else TlsTransport(incoming, self.tls)
 
     def add_node(self, node_id: int, host: str, port: int) -> None:
         """Dial this node from now on, for ever; a new address takes the place of the old one."""

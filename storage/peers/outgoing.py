@@ -2,7 +2,8 @@
 
 Invariants: a frame goes to the kernel before `send` returns, unless older bytes wait; the loop writes the
 bytes that the kernel did not take, and a link with nothing to send costs the loop nothing. The waiting bytes
-are bounded, and are lost with the connection. `send` raises nothing and calls no listener: a lost link is
+are bounded, and are lost with the connection. With TLS (`tls_socket`) the handshake is sent only to the node
+that it is for, as its certificate says. `send` raises nothing and calls no listener: a lost link is
 reported in a later iteration of the loop. Does not know the content of frames.
 """
 
@@ -12,6 +13,7 @@ import asyncio
 import errno
 import logging
 import socket
+import ssl
 from collections import deque
 from itertools import islice
 from typing import Protocol
@@ -21,6 +23,9 @@ from lockstep.protocol.peer_messages import HandshakeAccepted, HandshakeRejected
 from lockstep.protocol.primitives import Buffer, MalformedMessage
 from lockstep.storage.peers.envelope import Frame, unpack
 from lockstep.storage.peers.limits import PeerLimits, tune
+from lockstep.storage.peers.peer_identity import NoPeerIdentity, PeerIdentity
+from lockstep.storage.peers.peer_tls import NO_TLS, PeerTls, describe_failure, identity_in, is_alert
+from lockstep.storage.peers.tls_socket import TlsSocket
 
 log_of_links = logging.getLogger(__name__)
 
@@ -53,6 +58,13 @@ class LinkListener(Protocol):
     def on_rejection(self, reason: str) -> None:
         """Called when the other side rejects the handshake; it is dialed again later."""
 
+    def on_tls_failure(self, reason: str) -> None:
+        """Called when TLS fails, or the other side is another node; it is dialed again later."""
+
+
+class TlsFailed(Exception):
+    """There is no TLS with the node that was dialed; the text is about "it", or about what listens there."""
+
 
 class RejectedByPeer(Exception):
     """The other side rejected the handshake; the text is its own."""
@@ -69,15 +81,19 @@ class Link:
         owner: LinkListener,
         loop: asyncio.AbstractEventLoop,
         limits: PeerLimits,
+        tls: PeerTls | None = None,
+        node_id: int = -1,
     ) -> None:
         self._address = address
+        self._tls = tls
+        self._node_id = node_id
         self._name = name
         self._bulk = bulk
         self._listener = owner
         self._loop = loop
         self._limits = limits
         self._bound = limits.bulk_bytes if bulk else limits.control_bytes
-        self._socket: socket.socket | None = None
+        self._socket: socket.socket | TlsSocket | None = None
         self._waiting: deque[Buffer] = deque()
         self.waiting_bytes = 0
         """Bytes that the kernel did not take yet."""
@@ -192,7 +208,7 @@ class Link:
         finally:
             timer.cancel()
 
-    async def _until_lost(self, connected: socket.socket) -> None:
+    async def _until_lost(self, connected: socket.socket | TlsSocket) -> None:
         lost = self._lost = self._loop.create_future()
         self._socket = connected
         self._loop.add_reader(connected, self._read)
@@ -204,7 +220,7 @@ class Link:
             self._drop("closed")
         self._listener.on_link(self, False)
 
-    async def _dial(self) -> socket.socket | None:
+    async def _dial(self) -> socket.socket | TlsSocket | None:
         """Returns a connection after its handshake, or None."""
         self._is_rejected = self.absent = False
         self._ending = NOT_FOUND
@@ -231,6 +247,10 @@ class Link:
             self._is_rejected = True
             self._ending = f"it rejects this node: {error}"
             self._listener.on_rejection(str(error))
+        except TlsFailed as error:
+            self._is_rejected = True
+            self._ending = str(error)
+            self._listener.on_tls_failure(self._ending)
         except (OSError, ValueError) as error:  # TimeoutError is an OSError, what is malformed a ValueError
             log_of_links.debug("%s: %s", self._name, error)
         except Exception:
@@ -248,7 +268,7 @@ class Link:
 
     async def _try_for(
         self, seconds: float, family: int, address: tuple[object, ...]
-    ) -> socket.socket | None:
+    ) -> socket.socket | TlsSocket | None:
         """Calls `_try` with a timeout: a silent address leaves time for the next one."""
         try:
             async with asyncio.timeout(seconds):
@@ -257,40 +277,67 @@ class Link:
             log_of_links.debug("%s: %s", self._name, error)
             return None
 
-    async def _try(self, family: int, address: tuple[object, ...]) -> socket.socket | None:
-        """Connects and completes the handshake. Raises RejectedByPeer, and ValueError or OSError for any
-        other end."""
+    async def _try(self, family: int, address: tuple[object, ...]) -> socket.socket | TlsSocket | None:
+        """Connects and completes the handshake. Raises RejectedByPeer, TlsFailed, and ValueError or OSError
+        for any other end."""
+        connected: socket.socket | TlsSocket
+        ending = NO_LISTENER
         try:
-            connected = socket.socket(family, socket.SOCK_STREAM)
+            connected = plain = socket.socket(family, socket.SOCK_STREAM)
         except OSError as error:
             self._ending = self._why(error, family)
             return None
         self._ending = NO_ANSWER
         try:
-            connected.setblocking(False)
-            tune(connected, self._limits.dead_ms)
+            plain.setblocking(False)
+            tune(plain, self._limits.dead_ms)
             try:
-                await self._loop.sock_connect(connected, address)
+                await self._loop.sock_connect(plain, address)
             except OSError as error:
                 connected.close()
                 self._ending = self._why(error, family)
                 return None
             self._ending = SILENT
+            if self._tls is not None and self._tls.dials:
+                ending = NO_TLS
+                connected = await self._secure(plain, self._tls)
+                ending = NO_LISTENER
             buffers, _ = self._listener.handshake_frame(self._bulk)
-            await self._loop.sock_sendall(connected, b"".join(buffers))
+            if isinstance(connected, TlsSocket):
+                await connected.send_all(self._loop, b"".join(buffers))
+            else:
+                await self._loop.sock_sendall(connected, b"".join(buffers))
             answer = await self._answer(connected)
             if isinstance(answer, HandshakeRejected):
                 raise RejectedByPeer(answer.reason)
             if not isinstance(answer, HandshakeAccepted):
                 raise MalformedMessage(f"a {type(answer).__name__} in response to the handshake")
+        except ssl.SSLError as error:
+            connected.close()
+            if is_alert(error):
+                raise RejectedByPeer(describe_failure(error)) from None
+            raise TlsFailed(describe_failure(error)) from None
         except (OSError, ValueError):
-            self._ending = NO_LISTENER
+            self._ending = ending
             connected.close()
             raise
         except BaseException:
             connected.close()
             raise
         return connected
+
+    async def _secure(self, connected: socket.socket, tls: PeerTls) -> TlsSocket:
+        """Returns the connection with TLS to the node that is meant. Raises TlsFailed, OSError."""
+        secured = TlsSocket(connected, tls.client_context)
+        await secured.shake_hands(self._loop)
+        meant = PeerIdentity(tls.identity.cluster_id, self._node_id)
+        try:
+            found = identity_in(secured.certificate())
+        except NoPeerIdentity as error:
+            raise TlsFailed(str(error)) from None
+        if found != meant:
+            raise TlsFailed(f"its certificate is of {found}, not of {meant}")
+        return secured
 
     def _why(self, error: OSError, family: int) -> str:
         log_of_links.debug("%s: %s", self._name, error)
@@ -300,10 +347,13 @@ class Link:
             return NO_WAY
         return (error.strerror or str(error)).lower()
 
-    async def _answer(self, connected: socket.socket) -> object:
+    async def _answer(self, connected: socket.socket | TlsSocket) -> object:
         reader = FrameReader(self._limits.handshake_bytes)
         while True:
-            count = await self._loop.sock_recv_into(connected, reader.get_buffer())
+            if isinstance(connected, TlsSocket):
+                count = await connected.receive_into(self._loop, reader.get_buffer())
+            else:
+                count = await self._loop.sock_recv_into(connected, reader.get_buffer())
             if not count:
                 raise ConnectionResetError("closed during the handshake")
             frames = reader.commit(count)

@@ -273,6 +273,26 @@ async def test_a_connection_keeps_its_context_and_the_next_one_gets_the_new(
     assert int(serials[1], 16) == new.certificate.serial_number != int(serials[0], 16)
 
 
+async def test_a_certificate_that_ends_soon_is_warned_of_each_day(
+    start_broker: StartBroker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(listener_security, "CERTIFICATE_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(listener_security, "EXPIRY_LOOK_SECONDS", 0.02)
+    path = AUTHORITY.issue("broker", ends=NOW + 5 * DAY).write_pem(tmp_path / "broker.pem")
+    broker = await start_broker(listeners="SSL://127.0.0.1:0", **keywords(key_texts(path, "PEM")))
+    (secured,) = broker._securities.tls.values()
+    former, warning = secured.context, "the certificate of listener SSL expires at"
+    await until(lambda: caplog.text.count(warning) >= 3)
+    AUTHORITY.issue("broker").write_pem(tmp_path / "new.pem").replace(path)
+    await until(lambda: secured.context is not former)
+    caplog.clear()
+    await asyncio.sleep(0.1)
+    assert warning not in caplog.text
+
+
 async def test_pipelined_requests_and_closes_in_good_order(start_broker: StartBroker, tmp_path: Path) -> None:
     broker = await start_broker(**keywords(tls()))
     reader, writer = await asyncio.open_connection("127.0.0.1", broker.port, ssl=of_client(tmp_path))

@@ -13,6 +13,7 @@ from lockstep.broker.peers.node_registry import NOBODY, NodeRegistry
 from lockstep.broker.peers.node_status import Status
 from lockstep.broker.peers.peer_rpc import MAX_NEWCOMERS, STATUS_SECONDS, PeerRpc, RequestKind
 from lockstep.storage.raft.messages import Message
+from tests.support.peer_certificates import CLUSTER, peer_certificates
 
 
 class Node:
@@ -254,6 +255,17 @@ async def test_until_a_cluster_is_recorded_one_that_founded_it_must_agree_too(
     assert peering.on_handshake(2, said(3, [2, 3])) == nodes
     assert peering.on_handshake(2, said(3, [1, 2, 3])) is None
     assert peering.on_handshake(2, said(6, [2, 3], "ours")) is None, "what is recorded counts"
+
+
+async def test_a_first_start_with_certificates_is_of_their_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = asyncio.get_running_loop()
+    made = PeerRpc(NodeRegistry(1, MetadataImage(), {}, loop.time), loop, peer_certificates(1))
+    made.serve(Node())
+    await dialed(made, monkeypatch)
+    monkeypatch.setattr(Node, "cluster_id", lambda node: None)
+    assert made.on_handshake(4, hello("theirs")) == f"this is cluster {CLUSTER}, not theirs"
+    assert made.on_handshake(4, hello(CLUSTER)) is None
+    await made.network.close()
 
 
 async def test_a_refusal_of_this_node_is_one_line(peering: PeerRpc, caplog: pytest.LogCaptureFixture) -> None:

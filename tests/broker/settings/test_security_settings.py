@@ -128,3 +128,37 @@ def test_keys_and_certificates_of_a_listener_are_changed_while_running() -> None
     assert declaration(fixed) is None and not is_reloadable(fixed)
     with pytest.raises(InvalidBrokerConfig, match="Cannot update these configs dynamically"):
         reject_fixed([fixed])
+
+
+PEERS = {"lockstep.peers": "1@localhost:1,2@localhost:2"}
+OF_PEERS = "listener.name.peers.ssl.truststore.location"
+
+
+def test_the_replication_listener_has_settings_of_encryption_where_it_is_encrypted() -> None:
+    secured = PEERS | {"lockstep.peers.tls": "require", "ssl.keystore.location": "/k", OF_PEERS: "/x"}
+    settings = from_texts(secured)
+    assert settings.warnings == () and settings.uses_peer_tls
+    security = settings.security_named("PEERS")
+    assert (security.get("ssl.truststore.location"), security.get("ssl.keystore.location")) == ("/x", "/k")
+    assert security.name_of("ssl.truststore.location") == OF_PEERS
+    plain = from_texts(PEERS | {OF_PEERS: "/x"})
+    assert plain.warnings == (f"without effect: {OF_PEERS} (no such listener is encrypted)",)
+    assert not plain.uses_peer_tls and plain.lockstep_peers_tls == "disabled"
+
+
+def test_a_node_alone_has_no_use_for_certificates_of_nodes() -> None:
+    settings = from_texts({"lockstep.peers.tls": "require"})
+    problem = "lockstep.peers.tls has no effect without lockstep.peers: this node is alone"
+    assert settings.warnings == (problem,) and not settings.uses_peer_tls
+
+
+def test_a_listener_of_clients_with_the_name_of_the_replication_listener() -> None:
+    named = {"listeners": "PEERS://localhost:0", "listener.security.protocol.map": "PEERS:SSL"}
+    from_texts(PEERS | named)
+    with pytest.raises(ConfigError, match=r"^listeners=PEERS.* are the replication listener's"):
+        from_texts(PEERS | named | {"lockstep.peers.tls": "allow"})
+
+
+def test_the_words_of_lockstep_peers_tls() -> None:
+    with pytest.raises(ConfigError, match=r"^lockstep\.peers\.tls=required"):
+        from_texts(PEERS | {"lockstep.peers.tls": "required"})

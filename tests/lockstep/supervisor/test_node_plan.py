@@ -83,6 +83,7 @@ def test_a_number_of_replicas_that_was_given_stays() -> None:
         (2, {}, "lockstep.peers", "lockstep.peers names one node"),
         (2, {"listeners": "SSL://h:1,A://h:2", "listener_security_protocol_map": "A:SSL"}, "", "PLAINTEXT"),
         (2, {"listeners": "localhost:0"}, "", "no port 0"),
+        (2, {"lockstep_peers_tls": "require"}, "", "lockstep.peers.tls needs a certificate for each node"),
         (2, {"listeners": "localhost:65535"}, "", "no 2 ports for clients from 65535 on"),
         (9, {"listeners": "localhost:65430"}, "", "no 9 ports for nodes from 65530 on"),
         (2, {"lockstep_metrics_listener": "localhost:65535"}, "", "no 2 ports for metrics from 65535 on"),

@@ -12,6 +12,7 @@ from lockstep.protocol.fields import Struct
 from lockstep.protocol.peer_messages import PeerHandshake
 from lockstep.storage.peers.envelope import pack, unpack
 from lockstep.storage.peers.network import PeerError, PeerLimits, PeerNetwork
+from lockstep.storage.peers.peer_tls import PeerTls
 from lockstep.storage.raft.messages import Message
 
 
@@ -57,6 +58,7 @@ class Node:
     on_arrival: Callable[[int, Message], None] | None = None
     network: PeerNetwork = field(init=False)
     port: int = 0
+    tls: PeerTls | None = None
 
     def hello(self) -> bytes:
         return self.said
@@ -90,7 +92,9 @@ class Node:
     async def start(self, limits: PeerLimits | None = None) -> None:
         made = bound_again(self.port) if self.port else bound()
         self.port = made.getsockname()[1]
-        self.network = PeerNetwork(self.node_id, self, asyncio.get_running_loop(), limits=limits)
+        self.network = PeerNetwork(
+            self.node_id, self, asyncio.get_running_loop(), limits=limits, tls=self.tls
+        )
         await self.network.listen([made])
 
     def add_node(self, *others: Node) -> None:
@@ -99,9 +103,11 @@ class Node:
 
 
 @asynccontextmanager
-async def nodes(count: int, limits: PeerLimits | None = None) -> AsyncIterator[list[Node]]:
+async def nodes(
+    count: int, limits: PeerLimits | None = None, tls: Callable[[int], PeerTls | None] = lambda node_id: None
+) -> AsyncIterator[list[Node]]:
     """Nodes 1 to `count` that know each other and are linked."""
-    made = [Node(each) for each in range(1, count + 1)]
+    made = [Node(each, tls=tls(each)) for each in range(1, count + 1)]
     for each in made:
         await each.start(limits)
     for each in made:

@@ -9,14 +9,14 @@ from typing import Any
 
 import uvloop
 
-from tests.storage.peers import test_groups, test_incoming, test_network, test_outgoing
+from tests.storage.peers import test_groups, test_incoming, test_network, test_outgoing, test_tls_transport
 from tests.support.cases import each_case
 
 Case = Callable[[], Coroutine[Any, Any, None]]
 
 CASES: list[Case] = [
     each
-    for module in (test_incoming, test_network, test_outgoing)
+    for module in (test_incoming, test_network, test_outgoing, test_tls_transport)
     for name, each in vars(module).items()
     if name.startswith("test_") and iscoroutinefunction(each) and not signature(each).parameters
 ]

@@ -22,6 +22,7 @@ from lockstep.protocol.peer_messages import (
 from lockstep.storage.peers.envelope import pack, unpack
 from lockstep.storage.peers.network import PeerLimits, PeerUnreachable
 from lockstep.storage.peers.outgoing import NO_LISTENER, NOBODY_THERE, NOT_FOUND, SILENT, Link
+from lockstep.storage.peers.tls_socket import TlsSocket
 from lockstep.storage.raft.messages import Append, Heartbeat
 from tests.storage.peers.nodes import Node, Stranger, nodes, until
 
@@ -234,7 +235,9 @@ async def test_one_address_of_two_that_refuses_is_no_proof(monkeypatch: pytest.M
             attempt = Link._try
             no_way = {("::1", 1): errno.EAFNOSUPPORT, ("::1", 2): errno.EACCES}
 
-            async def tried(self: Link, family: int, address: tuple[object, ...]) -> socket.socket | None:
+            async def tried(
+                self: Link, family: int, address: tuple[object, ...]
+            ) -> socket.socket | TlsSocket | None:
                 if address not in no_way:
                     return await attempt(self, family, address)
                 self._ending = self._why(OSError(no_way[address], "no"), family)

@@ -1,0 +1,138 @@
+"""Keys and certificates of one listener, which are read again when their files or settings change.
+
+Owns: `ReloadedKeys`, the base of what has contexts of TLS made of them. Invariants: a change that cannot be
+used leaves the former contexts, with a line in the log; private keys are in no file but the operator's own.
+Does not: decide what a context allows.
+"""
+
+from __future__ import annotations
+
+import datetime
+import logging
+import os
+import ssl
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from cryptography import x509
+from cryptography.hazmat.primitives.serialization import Encoding
+
+from lockstep.broker.security.key_store import KeyStore, store_files
+from lockstep.broker.settings.properties import ConfigError
+from lockstep.broker.settings.security_settings import ListenerSecurity
+
+log = logging.getLogger("lockstep.security")
+
+EXPIRY_WARNING: Final = datetime.timedelta(days=30)
+
+FileStates = tuple[tuple[int, int, int] | None, ...]
+"""Time, size and inode of files; None for one that is not there."""
+Contexts = tuple[ssl.SSLContext, ...]
+
+
+class ReloadedKeys(ABC):
+    """See the module. Raises ConfigError for settings that cannot be used. Args: now: with its zone."""
+
+    others = "clients"
+    """Those who connect, in words."""
+
+    def __init__(self, security: ListenerSecurity, now: Callable[[], datetime.datetime]) -> None:
+        self.name = security.listener_name
+        self._security, self._now = security, now
+        self._files = _file_states(security)
+        self._failed: FileStates | None = None
+        self._keys, self._contexts = self._read(security)
+
+    @property
+    def expiry_warning(self) -> str:
+        """A line for the log if a certificate ends soon, else an empty one."""
+        if self._keys.expires - self._now() > EXPIRY_WARNING:
+            return ""
+        end = self._keys.expires.isoformat(" ", "minutes")
+        return (
+            f"the certificate of listener {self.name} expires at {end}: {self.others} reject it from then on"
+        )
+
+    @abstractmethod
+    def _read(self, security: ListenerSecurity) -> tuple[KeyStore, Contexts]:
+        """Read keys, and make contexts of them. Raises ConfigError."""
+
+    @abstractmethod
+    def _check_successor(self, security: ListenerSecurity, new: KeyStore) -> None:
+        """Raises ConfigError if new keys may not replace those that are here while the broker runs."""
+
+    def check(self, security: ListenerSecurity) -> tuple[KeyStore, Contexts]:
+        """The next keys and contexts, by these settings. Raises ConfigError where they cannot be used."""
+        keys, contexts = self._read(security)
+        self._check_successor(security, keys)
+        return keys, contexts
+
+    def reload_changed(self) -> None:
+        """Take over files that have changed since they were read."""
+        states = _file_states(self._security)
+        if states != self._files and states != self._failed:
+            self._failed = None if self._take_over(self._security, states) else states
+
+    def reload(self, security: ListenerSecurity) -> None:
+        """Read keys and certificates again, by settings that may have changed."""
+        self._take_over(security, _file_states(security))
+
+    def _take_over(self, security: ListenerSecurity, states: FileStates) -> bool:
+        """Replace the contexts; returns whether that was possible."""
+        try:
+            keys, contexts = self.check(security)
+        except ConfigError as error:
+            log.error("listener %s keeps its former keys and certificates: %s", self.name, error)
+            return False
+        self._security, self._keys, self._contexts, self._files = security, keys, contexts, states
+        end = keys.expires.isoformat(" ", "minutes")
+        log.info("listener %s: keys and certificates read again, valid until %s", self.name, end)
+        return True
+
+
+def load_key(context: ssl.SSLContext, security: ListenerSecurity, keys: KeyStore) -> None:
+    """Give a context its key and certificates. Raises ConfigError."""
+    with _private_file(keys.key_pem + keys.chain_pem) as path:
+        try:
+            context.load_cert_chain(path)
+        except ssl.SSLError as error:
+            problem = f"OpenSSL rejects the certificate: {error.reason or error}"
+            raise security.error("ssl.keystore.location", problem) from None
+
+
+def trust(context: ssl.SSLContext, trusted: tuple[x509.Certificate, ...]) -> None:
+    """Have a context accept certificates that these have signed, or that are among these."""
+    context.load_verify_locations(cadata=b"".join(each.public_bytes(Encoding.DER) for each in trusted))
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+
+
+def _file_states(security: ListenerSecurity) -> FileStates:
+    states: list[tuple[int, int, int] | None] = []
+    for path in store_files(security):
+        try:
+            found = path.stat()
+        except OSError:
+            states.append(None)
+        else:
+            states.append((found.st_mtime_ns, found.st_size, found.st_ino))
+    return tuple(states)
+
+
+@contextmanager
+def _private_file(data: bytes) -> Iterator[str]:
+    """A file that OpenSSL reads once: in memory where the system has such files, else one of this user."""
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("lockstep-key")
+        try:
+            os.write(descriptor, data)
+            yield f"/proc/self/fd/{descriptor}"
+        finally:
+            os.close(descriptor)
+        return
+    with tempfile.NamedTemporaryFile() as file:  # its mode is 0600
+        file.write(data)
+        file.flush()
+        yield file.name
