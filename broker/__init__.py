@@ -13,8 +13,9 @@
 | 7 | `locks/`: lock headers (Lockstep's own) |
 | 7 | `maintenance/`: retention, compaction, corruption, full disks; `peers/`: the other nodes |
 | 6 | `metadata/`: topics, partitions and leaders as clients see them; `network/`: clients' connections |
-| 5 | `security/`: keys, certificates, principals; absent features (access rules, quotas, login) |
+| 5 | `security/`: keys, certificates, logins, principals |
 | 4 | `authorization/`, above `requests/`: ACLs, and what a handler asks before it serves |
+| 4 | `audit/`, beside it: the log of administrative operations |
 | 4 | `requests/`: what a handler is, and the router |
 | 3 | `settings/`: settings of broker, topics, groups |
 | 2 | `membership/`: the members and the leader of each log group |

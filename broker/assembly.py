@@ -8,8 +8,10 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Final
 
+from lockstep.broker.audit.audit_log import AuditLog
 from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer, StandardAuthorizer
 from lockstep.broker.controller import api as controller_api
 from lockstep.broker.controller.alter_configs_shared import ConfigAlteration
@@ -199,12 +201,22 @@ class Assembly:
         ]
         versions.update(advertised_versions(handlers))
         router = Router(handlers, self.forwarder, api_versions.unknown_version)
+        self.audit_log = self._make_audit_log(router)
         if self.peering is not None:
             ForwardedRequests(self.cluster, self.forwarder, router, self.peering)
         self.connections = Connections(
             router, self._settings, self.loop, self.time_slicer, self.unsent_bytes, self.rate_limited_log,
             self._fast_paths(router),
         )  # fmt: skip
+
+    def _make_audit_log(self, router: Router) -> AuditLog | None:
+        path = self._settings.lockstep_audit_log
+        if not path:
+            return None
+        log = RateLimitedLog(self.loop.time, logging.getLogger("lockstep.audit"))
+        audit_log = AuditLog(Path(path), self._settings.node_id, self.clock_ms, log)
+        audit_log.watch(router)
+        return audit_log
 
     def _make_tokens(self) -> DelegationTokens:
         """The delegation tokens; the controller's, for their records."""

@@ -169,6 +169,8 @@ class Broker:
                 failure = failure or error
         if assembly.peering is not None:
             await assembly.peering.network.close()
+        if assembly.audit_log is not None:
+            assembly.audit_log.close()
         return failure
 
     async def _hand_over(self) -> None:
@@ -227,6 +229,8 @@ class Broker:
             settings, self._directory, self._advertised_addresses(), self.clock_ms, self._fatal,
             self._securities.peers,
         )  # fmt: skip
+        if assembly.audit_log is not None:
+            assembly.audit_log.open()
         if assembly.peering is None or assembly.node is None:
             await self._open_alone(assembly)
         else:

@@ -1,6 +1,6 @@
 /* The Produce fast path, compiled: what `compiled_fast_path.py` puts in the place of Python methods.
 
-Owns: the common case of six methods of Connection, PlainRequests and ProduceFastPath, on the same Python
+Owns: the common case of five methods of Connection, PlainRequests and ProduceFastPath, on the same Python
 objects. Invariants: a function here does what the Python method of its name does, or calls that method before
 anything has changed; so the Python stays the specification, and the whole of what is possible. It decides
 nothing of its own: a request that is not surely plain is given to the Python method.

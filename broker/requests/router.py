@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from lockstep.broker.requests.read_barrier import take_read_barrier
 from lockstep.broker.requests.request_context import (
@@ -99,7 +99,7 @@ class Route:
         self.is_local = handler.is_local
         self.lapsed_leaderships = handler.lapsed_leaderships
         self.request: type[Struct] = messages_for(handler.api_key)[0]
-        self.handle = handler.handle
+        self.handle: Callable[[ClientContext, RequestHeader, Any], HandlerResponse] = handler.handle
         self.request_count = 0
         """The number of requests of a served version."""
 

@@ -1,4 +1,4 @@
-"""The settings of the authorizer: a part of `config.Settings`.
+"""The settings of the authorizer and the audit log: a part of `config.Settings`.
 
 Source: Kafka's StandardAuthorizer, KIP-801.
 """
@@ -17,7 +17,7 @@ SUPER_USERS_SEPARATOR: Final = ";"
 
 @dataclass(frozen=True)
 class AuthorizerSettings:
-    """The authorizer, if there is one, and the principals to whom no ACL applies."""
+    """The authorizer, if there is one, the principals to whom no ACL applies, and the audit log."""
 
     authorizer_class_name: str = setting(
         "authorizer.class.name",
@@ -38,6 +38,13 @@ class AuthorizerSettings:
         Kind.BOOLEAN,
         False,
         "Everyone may do everything with a resource that no ACL at all is about.",
+    )
+    lockstep_audit_log: str = setting(
+        "lockstep.audit.log",
+        Kind.STRING,
+        "",
+        "A file that gets a line for each administrative operation: who, from where, on what, allowed or "
+        "denied (docs/audit.md). Empty: none.",
     )
 
     def super_user_names(self) -> tuple[str, ...]:
