@@ -3,7 +3,8 @@
 Over every API the broker says it serves. What must hold: the process stays up; a well-behaved client on
 its own connection keeps producing and fetching what it produced, without a pause; nothing unexpected in the
 log; every connection ends in an answer or a close once we say no more; memory is back to where it was after
-warm-up; and what was stored on the way can be read, before and after a restart. Prints its seed, adds to
+warm-up; and what was stored on the way can be read, before and after a restart. With `--listener` the frames
+go to a listener of its own, before a login, after one, or to TLS. Prints its seed, adds to
 docs/evidence/malformed.json and ends with 1 when anything of this fails.
 """
 
@@ -12,7 +13,6 @@ from __future__ import annotations
 import argparse
 import random
 import re
-import socket
 import sys
 import tempfile
 import threading
@@ -27,6 +27,12 @@ from typing import Any
 from compat_tests.raw import ConnectionClosed, RawConnection, request_frame
 from compat_tests.targets import KafkaTarget, LockstepTarget, Target
 from tests.campaigns import evidence
+from tests.campaigns.attacked_listeners import (
+    LISTENERS,
+    AttackedListener,
+    AttackedTarget,
+    shut_down_writing,
+)
 from tests.campaigns.frames import NAMES, Frame, FrameSource
 from tests.campaigns.history import WriterHistory, check, make_value
 from tests.campaigns.partition_client import (
@@ -113,9 +119,10 @@ class SteadyClient:
 class Attack:
     """Sends frames and classifies what came back."""
 
-    def __init__(self, port: int, source: FrameSource) -> None:
+    def __init__(self, port: int, source: FrameSource, listener: AttackedListener) -> None:
         self._port = port
         self._source = source
+        self._listener = listener
         self._connection: RawConnection | None = None
         self._rng = random.Random(0)
         self.outcomes: Counter[str] = Counter()
@@ -134,12 +141,12 @@ class Attack:
     def _send(self, frame: Frame) -> str:
         try:
             if self._connection is None:
-                self._connection = RawConnection(LOOPBACK, self._port, ANSWER_WAIT_S)
-        except OSError as error:
+                self._connection = self._listener.connect(self._port, ANSWER_WAIT_S)
+        except (OSError, ConnectionClosed) as error:
             return f"refused {error}"
         connection = self._connection
         try:
-            for piece in self._pieces(frame.octets):
+            for piece in self._pieces(self._listener.octets(frame.octets)):
                 connection.send_bytes(piece)
         except (OSError, ConnectionClosed):
             self._drop()
@@ -163,7 +170,7 @@ class Attack:
     def _until_closed(self, connection: RawConnection) -> str:
         """Says that we have finished; answers may still come, then the broker must close."""
         try:
-            connection.socket.shutdown(socket.SHUT_WR)
+            shut_down_writing(connection)
             connection.socket.settimeout(CLOSE_WAIT_S)
             while True:
                 outcome = _outcome(connection)
@@ -183,9 +190,17 @@ class Attack:
 class Campaign:
     """One whole run; `problems` is empty when everything held."""
 
-    def __init__(self, target: Target, frames: int, seed: int, apis: Collection[int] = ()) -> None:
+    def __init__(
+        self,
+        target: Target,
+        frames: int,
+        seed: int,
+        apis: Collection[int] = (),
+        listener: AttackedListener | None = None,
+    ) -> None:
         self._target = target
-        self._apis = frozenset(apis)
+        self._listener = listener or AttackedListener()
+        self._apis = frozenset(apis or self._listener.apis)
         self._frames = frames
         self._seed = seed
         self.problems: list[str] = []
@@ -204,7 +219,9 @@ class Campaign:
             self.ranges = {key: versions for key, versions in self.ranges.items() if key in self._apis}
         self.steady = SteadyClient(self._target.port)
         self.steady.create_topic()
-        self.attack = Attack(self._target.port, FrameSource(random.Random(self._seed), self.ranges))
+        port = self._target.attacked_port if isinstance(self._target, AttackedTarget) else self._target.port
+        source = FrameSource(random.Random(self._seed), self.ranges)
+        self.attack = Attack(port, source, self._listener)
         self.steady.start()
         try:
             self._attack_and_watch(self.attack)
@@ -333,16 +350,21 @@ def log_problems(path: Path) -> list[str]:
 
 
 def run(
-    target: Target, frames: int, seed: int, apis: Collection[int] = ()
+    target: Target,
+    frames: int,
+    seed: int,
+    apis: Collection[int] = (),
+    listener: AttackedListener | None = None,
 ) -> tuple[Campaign, dict[str, Any]]:
     """One campaign on a started target, and its figures."""
     began = time.monotonic()
-    campaign = Campaign(target, frames, seed, apis)
+    campaign = Campaign(target, frames, seed, apis, listener)
     campaign.run()
     attack, steady = campaign.attack, campaign.steady
     assert attack is not None and steady is not None
     return campaign, {
         "target": target.name,
+        "listener": (listener or AttackedListener()).name,
         "seed": seed,
         "frames": sum(attack.outcomes.values()),
         "duration_s": round(time.monotonic() - began, 1),
@@ -358,6 +380,14 @@ def run(
     }
 
 
+def _target(kind: str, listener: AttackedListener, directory: Path) -> Target:
+    if kind == "kafka":
+        return KafkaTarget(directory=directory)
+    if listener.name == AttackedListener.name:
+        return LockstepTarget(directory=directory)
+    return AttackedTarget(listener, directory)
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """The campaign as a command; 1 when something did not hold."""
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.malformed", description=__doc__)
@@ -367,14 +397,15 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--apis", type=int, nargs="*", default=[], help="only these API keys (default: all served)"
     )
+    parser.add_argument("--listener", choices=sorted(LISTENERS), default=AttackedListener.name)
     parser.add_argument("--no-evidence", action="store_true")
     arguments = parser.parse_args(words)
     seed = random.SystemRandom().randrange(2**31) if arguments.seed is None else arguments.seed
     print(f"malformed: seed {seed}, {arguments.frames} frames", flush=True)
     with tempfile.TemporaryDirectory(prefix="lockstep-malformed-") as name:
-        kind = KafkaTarget if arguments.target == "kafka" else LockstepTarget
-        with kind(directory=Path(name)) as target:
-            campaign, figures = run(target, arguments.frames, seed, arguments.apis)
+        listener = LISTENERS[arguments.listener]()
+        with _target(arguments.target, listener, Path(name)) as target:
+            campaign, figures = run(target, arguments.frames, seed, arguments.apis, listener)
             if campaign.problems:
                 print(f"broker's log kept: {target.keep_log()}", flush=True)
     print(figures, flush=True)

@@ -11,6 +11,7 @@ from compat_tests import spark_driver
 from compat_tests.kafka_jars import ToolchainMissing, skip_or_fail
 from compat_tests.targets import LockstepTarget
 from tests.campaigns import disk_full, exactly_once, fuzz, kill9, malformed, spark_sink, streams
+from tests.campaigns.attacked_listeners import LISTENERS, AttackedListener, AttackedTarget
 from tests.campaigns.brokers import Brokers
 from tests.campaigns.disk_full import NotPossible
 
@@ -78,6 +79,20 @@ def test_two_thousand_malformed_frames_disturb_nobody(tmp_path: Path) -> None:
     assert figures["outcomes"]["answer"] > 200
     assert figures["outcomes"]["closed"] > 200
     assert figures["steady_client"]["records"] > 20
+
+
+@pytest.mark.parametrize("name", sorted(set(LISTENERS) - {AttackedListener.name}))
+def test_malformed_frames_before_and_after_a_login_and_to_tls(tmp_path: Path, name: str) -> None:
+    seed = random.SystemRandom().randrange(2**31)
+    print(f"repeat with: python -m tests.campaigns.malformed --frames 500 --seed {seed} --listener {name}")
+    listener = LISTENERS[name]()
+    with AttackedTarget(listener, tmp_path, lockstep_tail_cache_bytes="1048576") as target:
+        campaign, figures = malformed.run(target, 500, seed, listener=listener)
+    assert campaign.problems == []
+    answered = figures["outcomes"].get("answer", 0)
+    assert answered == 0 if name == "no-tls" else answered > 20
+    assert figures["outcomes"]["closed"] > 50
+    assert figures["steady_client"]["records"] > 5
 
 
 def test_a_full_disk_refuses_writes_serves_reads_and_recovers() -> None:
