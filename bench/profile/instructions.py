@@ -92,7 +92,7 @@ def create_topic(bootstrap: str) -> None:
 
 
 @contextlib.contextmanager
-def counting(pid: int) -> Iterator[None]:
+def count_instructions(pid: int) -> Iterator[None]:
     """Has callgrind count meanwhile."""
     for number, state in enumerate(("on", "off")):
         if number:
@@ -119,7 +119,7 @@ def measure(variant: str, given: argparse.Namespace) -> float:
                 "warmup_s": 0,
             }
             run_job(broker.port, **loop, seconds=given.seconds / 2)
-            with counting(broker.pid):
+            with count_instructions(broker.pid):
                 requests = run_job(broker.port, **loop, seconds=given.seconds)["total_requests"]
             broker.stop()
         found = TOTALS.search(out.read_text())

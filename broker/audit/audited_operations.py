@@ -1,4 +1,4 @@
-"""What an administrative request asked for, resource by resource, and each resource's error.
+"""The operations of an administrative request, resource by resource, and the error of each.
 
 Owns: the list of audited APIs, and which parts of a request a line has. Invariants: no secret is in a line:
 of credentials there is the mechanism, of delegation tokens the owner, of a broker's settings the name alone.
