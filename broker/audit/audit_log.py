@@ -67,20 +67,20 @@ class AuditLog:
         """Have the audited requests written from now on."""
         for api_key in AUDITED:
             route = router.route_of(api_key)
-            route.handle = self._audited(route.handle)
+            route.handle = self._wrap(route.handle)
 
-    def _audited(self, handle: Handle) -> Handle:
+    def _wrap(self, handle: Handle) -> Handle:
         def handle_and_write(client: ClientContext, header: RequestHeader, request: Any) -> HandlerResponse:
             response = handle(client, header, request)
             if client.is_node:
                 return response
             if isinstance(request, LockstepClusterRequest):
                 request = LockstepClusterRequest(body=bytes(request.body))  # the buffer is not ours later
-            return self._written(client, header, request, response)
+            return self._write_response(client, header, request, response)
 
         return handle_and_write
 
-    async def _written(
+    async def _write_response(
         self, client: ClientContext, header: RequestHeader, request: Any, pending: HandlerResponse
     ) -> object | None:
         response = await await_response(pending)
