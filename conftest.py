@@ -53,6 +53,8 @@ _NOT_QUICK = (
 _TOOLS = ("tests/bench/", "tests/campaigns/", "tests/model/", "tests/power/", "tests/torture/")
 """Tests of the benchmarks and the campaigns themselves."""
 
+_SECURED = tuple(f"compat_tests/secured/test_{name}.py" for name in ("failures", "members", "secured_tools"))
+"""What clients do once they are in, and what they say when they are not let in."""
 _CONNECT = frozenset(f"compat_tests/test_{name}.py" for name in ("connect", "debezium", "mirror_maker"))
 LONG_SHARES = (
     "tests/campaigns/test_short_cuts.py",
@@ -96,7 +98,7 @@ def tier_of(
 
     What Apache Kafka or an older version of a client does is `rest`: it shows no property of Lockstep that
     the newest versions do not show. So are the cases of Spark's own connector, which compare both brokers,
-    and the tests of the benchmarks and the campaigns.
+    most cases over secured listeners, and the tests of the benchmarks and the campaigns.
     Clients from elsewhere and our connector on Apache Kafka, and an older Spark, are `release`: its own
     client judges cases.
 
@@ -114,7 +116,7 @@ def tier_of(
         return "release"
     if is_on_kafka or clients & harness.SECOND_VERSIONS:
         return "rest"
-    if path.startswith(("compat_tests/spark_cases/", *_TOOLS)):
+    if path.startswith(("compat_tests/spark_cases/", *_SECURED, *_TOOLS)):
         return "rest"
     is_quick = path.startswith(_QUICK) and not path.startswith(_NOT_QUICK) and not needs_java
     return "quick" if is_quick else "test"

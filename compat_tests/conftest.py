@@ -32,7 +32,6 @@ NewTopic = Callable[..., str]
 _outcomes: list[tuple[int, Outcome]] = []
 """Each with its case's place in the whole run, whichever process ran it."""
 _numbers = itertools.count(1)
-_LIMIT = "the client's own limit: "
 _PLACE = pytest.StashKey[int]()
 _FROM_WORKER = "compat_outcomes"
 
@@ -153,7 +152,7 @@ def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, Any]:
     try:
         return (yield)
     except CannotDo as limit:
-        pytest.skip(f"{_LIMIT}{limit}")
+        pytest.skip(f"{harness.LIMIT}{limit}")
 
 
 @pytest.hookimpl(wrapper=True)
@@ -187,8 +186,8 @@ def _outcome(
     elif report.skipped:
         reason = str(report.longrepr[2] if isinstance(report.longrepr, tuple) else report.longrepr)
         reason = reason.removeprefix("Skipped: ")
-        result = harness.LIMITED if reason.startswith(_LIMIT) else harness.MISSING
-        reason = reason.removeprefix(_LIMIT)
+        result = harness.LIMITED if reason.startswith(harness.LIMIT) else harness.MISSING
+        reason = reason.removeprefix(harness.LIMIT)
     else:
         lines = report.longreprtext.strip().splitlines()
         result, reason = harness.FAILED, next((x[2:] for x in lines if x.startswith("E ")), lines[-1])

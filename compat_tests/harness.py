@@ -24,12 +24,14 @@ from compat_tests.clients.kafka_python import KafkaPython
 from compat_tests.clients.kafka_python_2 import KafkaPython2
 from compat_tests.clients.kcat import Kcat
 from compat_tests.clients.node import KafkaJs, Platformatic
+from compat_tests.clients.security import PLAINTEXT, Security
 from compat_tests.clusters import LockstepThree
 from compat_tests.connect import ConnectWorker
 from compat_tests.java_driver import JavaDriver
 from compat_tests.kafka_jars import SHORT_LIVED, ToolchainMissing, require_java, skip_or_fail
 from compat_tests.line_driver import LineDriver
 from compat_tests.rust_driver import rskafka_driver
+from compat_tests.secured.brokers import SecuredKafka, SecuredLockstep, SecuredTarget
 from compat_tests.spark_driver import RELEASES, SPARK_VERSION, connector_driver, spark_driver
 from compat_tests.targets import ROOT, KafkaTarget, LockstepTarget, Target, TargetFailed
 
@@ -75,6 +77,7 @@ COLUMNS: Mapping[str, str] = {"tool": TOOLS, "connect": CONNECT, "rskafka": RSKA
 """Fixture -> the column of the cases that use it, for cases without a client among their parameters."""
 SPARKS = {version: f"Spark {version}" for version in sorted(RELEASES)}
 """Version -> its column."""
+_SECURED = "-secured"
 _WANTED = "LOCKSTEP_COMPAT_TARGETS"
 _WHOLE = "LOCKSTEP_SPARK_CASES"
 _SPARK_VERSIONS = "LOCKSTEP_SPARK_VERSIONS"
@@ -83,6 +86,8 @@ RESULTS = ROOT / ".cache" / "compat" / "results.json"
 WHOLE_RESULTS = RESULTS.with_name("whole.json")
 """Of the newest run of every case to its end, for `compat_tests.report --from`."""
 
+LIMIT = "the client's own limit: "
+"""How a skipped case begins its reason where the client cannot do it."""
 PASSED, FAILED, LIMITED, MISSING = "passed", "failed", "limited", "missing"
 """`limited`: the client cannot do it. `missing`: a tool is not installed on this machine."""
 
@@ -107,7 +112,7 @@ class World:
     def __init__(self) -> None:
         self._targets: dict[str, Target] = {}
         self._broken: dict[str, str] = {}
-        self._clients: dict[tuple[str, str], Client] = {}
+        self._clients: dict[tuple[str, str, Security], Client] = {}
         self._drivers: dict[str, LineDriver] = {}
         self._workers: dict[str, ConnectWorker] = {}
         self._share = ""
@@ -136,22 +141,36 @@ class World:
             raise
         return found
 
+    def secured(self, name: str) -> SecuredTarget:
+        """The running broker of `compat_tests.secured`, of that kind. TargetFailed as for `target`."""
+        found = self.target(name + _SECURED)
+        assert isinstance(found, SecuredTarget)
+        return found
+
     @staticmethod
     def _made(name: str) -> Target:
-        if name == "kafka":
+        if name.startswith("kafka"):
             require_java()
+        if name.endswith(_SECURED):
+            return (SecuredKafka if name.startswith("kafka") else SecuredLockstep)(QUICK_TIMEOUTS)
+        if name == "kafka":
             return KafkaTarget(QUICK_TIMEOUTS, heap="512M", jvm=SHORT_LIVED)
         return (LockstepThree if name == LockstepThree.name else LockstepTarget)(QUICK_TIMEOUTS)
 
     def client(self, name: str, target_name: str) -> Client:
         """The client of that name, connected to that broker. Skips (fails in CI) when not installed."""
-        key = (name, target_name)
+        return self.connected(name, self.target(target_name).bootstrap)
+
+    def connected(self, name: str, bootstrap: str, security: Security = PLAINTEXT) -> Client:
+        """The client of that name, for that listener. Skips as `client`."""
+        key = (name, bootstrap, security)
         if key not in self._clients:
-            bootstrap = self.target(target_name).bootstrap
             try:
                 kind = CLIENTS[name]
                 made = (
-                    kind(bootstrap, self._line_driver(kind)) if issubclass(kind, Driven) else kind(bootstrap)
+                    kind(bootstrap, self._line_driver(kind), security=security)
+                    if issubclass(kind, Driven)
+                    else kind(bootstrap, security=security)
                 )
             except ToolchainMissing as missing:
                 skip_or_fail(str(missing))
@@ -298,6 +317,8 @@ def is_left_out(target: str, module: str, clients: Collection[str]) -> bool:
 
     Args: clients: of the case, a writer and a reader, say; none where it uses none of `CLIENTS`.
     """
+    if target == LockstepThree.name and module.startswith("compat_tests.secured."):
+        return True
     if os.environ.get(_WANTED) is not None:
         return False
     name = module.rpartition(".")[2]

@@ -103,6 +103,15 @@ class LineDriver:
         del self._pending[: end + 1]
         return line
 
+    def printed_bytes(self) -> int:
+        """How much the driver has printed on its error output until now."""
+        return self._errors.seek(0, os.SEEK_END)
+
+    def printed_since(self, position: int) -> str:
+        """What it has printed there behind a position."""
+        self._errors.seek(position)
+        return self._errors.read().decode(errors="replace")
+
     def _said(self) -> str:
         self._errors.seek(0)
         return self._errors.read().decode(errors="replace")[-3000:]

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from compat_tests.clients.face import Client, Member, Message, Refused, Stored, Tail, Transactional
+from compat_tests.clients.security import Security
 from compat_tests.kafka_jars import ToolchainMissing
 from compat_tests.line_driver import LineDriver
 
@@ -68,16 +69,17 @@ class _Served:
 
     def __init__(self, kind: type[Client]) -> None:
         self._kind = kind
-        self._clients: dict[str, Client] = {}
+        self._clients: dict[tuple[str, Security], Client] = {}
         self._open: dict[int, Any] = {}
         """Members and tails, by the number the asking side knows them by."""
 
     def answer(self, ask: Mapping[str, Any]) -> Any:
-        bootstrap = ask["settings"]["bootstrap.servers"]
-        if bootstrap not in self._clients:
-            self._clients[bootstrap] = self._kind(bootstrap)
+        settings = ask["settings"]
+        where = bootstrap, security = settings["bootstrap.servers"], Security.from_words(settings)
+        if where not in self._clients:
+            self._clients[where] = self._kind(bootstrap, security=security)
         given = {key: value for key, value in ask.items() if key not in ("do", "settings")}
-        return getattr(self, f"do_{ask['do']}")(self._clients[bootstrap], ask["settings"], **given)
+        return getattr(self, f"do_{ask['do']}")(self._clients[where], settings, **given)
 
     def close(self) -> None:
         for each in [*self._open.values(), *self._clients.values()]:
@@ -89,6 +91,9 @@ class _Served:
             number += 1
         self._open[number] = opened
         return number
+
+    def do_first_contact(self, client: Client, _: Mapping[str, str]) -> str:
+        return client.first_contact()
 
     # -- records ----------------------------------------------------------------------------------------
 

@@ -80,6 +80,8 @@ class Target(Lifecycle):
         **options: Unpack[TargetOptions],
     ) -> None:
         self.settings: dict[str, str] = dict(settings or {})
+        self.beside: dict[str, tuple[str, int]] = {}
+        """Listeners beside the plaintext one, by name: security protocol and port."""
         self.keep = options.get("keep", False)
         self.ready_timeout_s = options.get("ready_timeout_s", 300.0)
         self._environment = dict(options.get("environment", {}))
@@ -232,6 +234,17 @@ class Target(Lifecycle):
 
     # -- inside -----------------------------------------------------------------------------------------
 
+    def _listeners(self, **controller: int) -> dict[str, str]:
+        """All listeners as Kafka's settings; `controller`: those that clients never use, by name."""
+        plain = {"PLAINTEXT": self.port, **controller}
+        all_of_them = {**{name: ("PLAINTEXT", port) for name, port in plain.items()}, **self.beside}
+        return {
+            "listeners": ",".join(f"{name}://{HOST}:{port}" for name, (_, port) in all_of_them.items()),
+            "listener.security.protocol.map": ",".join(
+                f"{name}:{protocol}" for name, (protocol, _) in all_of_them.items()
+            ),
+        }
+
     def _end(self, number: signal.Signals, timeout_s: float) -> bool:
         """Signal the group and wait for the process; False when it is still there after `timeout_s`."""
         process = self._process
@@ -268,8 +281,13 @@ class LockstepTarget(Target):
         self._program = list(command or [sys.executable, "-m", "lockstep"])
 
     def _command(self) -> list[str]:
-        listen = ["--data-dir", str(self.data_dir), "--listen", f"{HOST}:{self.port}"]
-        sets = [word for key, value in self.settings.items() for word in ("--set", f"{key}={value}")]
+        listen = ["--data-dir", str(self.data_dir)]
+        settings = dict(self.settings)
+        if self.beside:
+            settings |= self._listeners()
+        else:
+            listen += ["--listen", f"{HOST}:{self.port}"]
+        sets = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
         return [*self._program, "serve", *listen, *sets]
 
 
@@ -319,8 +337,7 @@ class KafkaTarget(Target):
             "node.id": "1",
             "controller.quorum.voters": f"1@{HOST}:{self._controller_port}",
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://{HOST}:{self.port},CONTROLLER://{HOST}:{self._controller_port}",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            **self._listeners(CONTROLLER=self._controller_port),
             "log.dirs": str(self.data_dir),
             "offsets.topic.replication.factor": "1",
             "offsets.topic.num.partitions": "1",

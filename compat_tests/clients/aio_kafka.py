@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeVar
 
 import aiokafka
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.abc import AbstractTokenProvider
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
@@ -34,7 +35,9 @@ from compat_tests.clients.face import (
     Tail,
     Transactional,
 )
+from compat_tests.clients.logged import logged
 from compat_tests.clients.python_names import python_names
+from compat_tests.clients.security import PLAINTEXT, Security
 
 T = TypeVar("T")
 _ASSIGNORS = {"range": RangePartitionAssignor, "roundrobin": RoundRobinPartitionAssignor}
@@ -56,8 +59,13 @@ class AioKafka(Client):
         "transaction admin": "has no calls to list or describe transactions",
     }
 
-    def __init__(self, bootstrap: str) -> None:
-        super().__init__(bootstrap)
+    def __init__(self, bootstrap: str, *, security: Security = PLAINTEXT) -> None:
+        super().__init__(bootstrap, security=security)
+        self._where: dict[str, Any] = {"bootstrap_servers": bootstrap, **security.python_words()}
+        if (context := security.context()) is not None:
+            self._where["ssl_context"] = context
+        if security.token_file:
+            self._where["sasl_oauth_token_provider"] = _Token(security)
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="aiokafka", daemon=True)
         self._thread.start()
@@ -77,6 +85,22 @@ class AioKafka(Client):
         except CommitFailedError as error:  # it does not tell an unknown member from an old generation
             raise Refused(25, str(error)) from error
 
+    def first_contact(self) -> str:
+        async def ask() -> None:
+            admin = AIOKafkaAdminClient(**self._where, request_timeout_ms=2_000)
+            try:
+                await admin.start()
+                await admin.list_topics()
+            finally:
+                await admin.close()
+
+        with logged("aiokafka") as lines:
+            try:
+                self.run(ask())
+            except (KafkaError, Refused) as error:
+                return "\n".join([f"{type(error).__name__}: {error}", *lines])
+        return ""
+
     # -- produce ----------------------------------------------------------------------------------------
 
     def _produce(self, topic: str, messages: Sequence[Message], settings: dict[str, Any]) -> list[int]:
@@ -88,9 +112,7 @@ class AioKafka(Client):
     async def _write(self, topic: str, messages: Sequence[Message], settings: Mapping[str, Any]) -> list[int]:
         key = tuple(sorted(settings.items()))
         if key not in self._producers:
-            producer = AIOKafkaProducer(
-                bootstrap_servers=self.bootstrap, linger_ms=5, request_timeout_ms=15_000, **settings
-            )
+            producer = AIOKafkaProducer(**self._where, linger_ms=5, request_timeout_ms=15_000, **settings)
             await producer.start()
             self._producers[key] = producer
         try:
@@ -108,7 +130,7 @@ class AioKafka(Client):
         self, topic: str, rounds: Sequence[Sequence[Message]], idempotent: bool
     ) -> list[list[Sent]]:
         producer = AIOKafkaProducer(
-            bootstrap_servers=self.bootstrap, request_timeout_ms=15_000, acks="all",
+            **self._where, request_timeout_ms=15_000, acks="all",
             enable_idempotence=idempotent, max_batch_size=BATCH_BYTES,
         )  # fmt: skip
         await producer.start()
@@ -124,9 +146,7 @@ class AioKafka(Client):
     # -- consume ----------------------------------------------------------------------------------------
 
     async def _consumer(self, **settings: Any) -> AIOKafkaConsumer:
-        consumer = AIOKafkaConsumer(
-            bootstrap_servers=self.bootstrap, group_id=None, enable_auto_commit=False, **settings
-        )
+        consumer = AIOKafkaConsumer(**self._where, group_id=None, enable_auto_commit=False, **settings)
         await consumer.start()
         return consumer
 
@@ -205,7 +225,7 @@ class AioKafka(Client):
             words["partition_assignment_strategy"] = (_ASSIGNORS[words["partition_assignment_strategy"]],)
 
         async def ask() -> AIOKafkaConsumer:
-            consumer = AIOKafkaConsumer(bootstrap_servers=self.bootstrap, **words)
+            consumer = AIOKafkaConsumer(**self._where, **words)
             await consumer.start()
             consumer.subscribe(topics)  # now, since start() would wait for the assignment
             return consumer
@@ -241,9 +261,7 @@ class AioKafka(Client):
         """Its admin cannot, a consumer that names the group and does not join it can."""
 
         async def ask() -> None:
-            consumer = AIOKafkaConsumer(
-                bootstrap_servers=self.bootstrap, group_id=group, enable_auto_commit=False
-            )
+            consumer = AIOKafkaConsumer(**self._where, group_id=group, enable_auto_commit=False)
             await consumer.start()
             try:
                 asked = TopicPartition(topic, partition)
@@ -255,13 +273,13 @@ class AioKafka(Client):
         self.run(ask())
 
     def _transactional(self, settings: dict[str, Any], topic: str | None) -> Transactional:
-        return AioTransactional(self.bootstrap, settings, topic, self.run, _stored)
+        return AioTransactional(self._where, settings, topic, self.run, _stored)
 
     # -- administration ---------------------------------------------------------------------------------
 
     async def _started_admin(self) -> AIOKafkaAdminClient:
         if self._admin is None:
-            self._admin = AIOKafkaAdminClient(bootstrap_servers=self.bootstrap)
+            self._admin = AIOKafkaAdminClient(**self._where)
             await self._admin.start()
         return self._admin
 
@@ -351,6 +369,14 @@ class AioKafka(Client):
         finally:
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join(timeout=5)
+
+
+class _Token(AbstractTokenProvider):  # type: ignore[misc]
+    def __init__(self, security: Security) -> None:
+        self._security = security
+
+    async def token(self) -> str:
+        return self._security.token
 
 
 class _AioTail(Tail):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -18,7 +18,7 @@ PRODUCER_FENCED = 90
 class AioTransactional(Transactional):
     def __init__(
         self,
-        bootstrap: str,
+        where: Mapping[str, Any],
         settings: dict[str, Any],
         topic: str | None,
         run: Callable[[Coroutine[Any, Any, Any]], Any],
@@ -30,7 +30,7 @@ class AioTransactional(Transactional):
         self._positions: dict[TopicPartition, int] = {}
         self._consumer: AIOKafkaConsumer | None = None
         words = {name.replace(".", "_"): value for name, value in settings.items()}
-        self._producer = self._run(self._open(bootstrap, words, topic))
+        self._producer = self._run(self._open(where, words, topic))
 
     def _run(self, work: Coroutine[Any, Any, Any]) -> Any:
         try:
@@ -38,12 +38,14 @@ class AioTransactional(Transactional):
         except ProducerFenced as error:  # a class of its own, no broker's error
             raise Refused(PRODUCER_FENCED, str(error)) from error
 
-    async def _open(self, bootstrap: str, words: dict[str, Any], topic: str | None) -> AIOKafkaProducer:
-        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, request_timeout_ms=15_000, **words)
+    async def _open(
+        self, where: Mapping[str, Any], words: Mapping[str, Any], topic: str | None
+    ) -> AIOKafkaProducer:
+        producer = AIOKafkaProducer(**where, request_timeout_ms=15_000, **words)
         await producer.start()
         if topic is not None:
             self._consumer = AIOKafkaConsumer(
-                bootstrap_servers=bootstrap,
+                **where,
                 group_id=self._group,
                 enable_auto_commit=False,
                 auto_offset_reset="earliest",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -44,10 +45,15 @@ from compat_tests.clients.face import (
     Tail,
     Transactional,
 )
+from compat_tests.clients.logged import logged
+from compat_tests.clients.security import PLAINTEXT, TOKEN_FILE, Security
 
 _OFFSET_BEGINNING = -2
 _OFFSET_END = -1
 _WAIT_S = 30.0
+_FIRST_CONTACT_S = 10.0
+_LOG = logging.getLogger("librdkafka")
+_TOKEN_LIFETIME_S = 600
 _PRODUCER_FENCED = 90
 _TIMESTAMP_TYPES = {TIMESTAMP_CREATE_TIME: "CreateTime", TIMESTAMP_LOG_APPEND_TIME: "LogAppendTime"}
 
@@ -60,14 +66,31 @@ class Confluent(Client):
         "transaction admin": "has no calls to list or describe transactions",
     }
 
-    def __init__(self, bootstrap: str) -> None:
-        super().__init__(bootstrap)
+    def __init__(self, bootstrap: str, *, security: Security = PLAINTEXT) -> None:
+        super().__init__(bootstrap, security=security)
+        self._settings: dict[str, Any] = {"bootstrap.servers": bootstrap, **security.words()}
+        if self._settings.pop(TOKEN_FILE, ""):
+            self._settings["oauth_cb"] = lambda _: (security.token, time.time() + _TOKEN_LIFETIME_S)
         self._producers: dict[tuple[object, ...], Producer] = {}
         self._admin: AdminClient | None = None
 
     @classmethod
     def version(cls) -> str:
         return f"{confluent_kafka.__version__} (librdkafka {confluent_kafka.libversion()[0]})"
+
+    def first_contact(self) -> str:
+        told: list[str] = []
+        listening = {"error_cb": lambda error: told.append(str(error)), "logger": _LOG}
+        until = time.monotonic() + _FIRST_CONTACT_S
+        with logged(_LOG.name, logging.INFO) as lines:
+            client = Producer({**self._settings, **listening})
+            while not lines and time.monotonic() < until:
+                try:
+                    client.list_topics(timeout=0.2)
+                    return ""
+                except KafkaException:
+                    client.poll(0)
+        return "\n".join([*told, *lines])
 
     # -- produce ----------------------------------------------------------------------------------------
 
@@ -77,7 +100,7 @@ class Confluent(Client):
             settings["message.max.bytes"] = settings.pop("max.request.size")
         key = tuple(sorted(settings.items()))
         if key not in self._producers:
-            self._producers[key] = Producer({"bootstrap.servers": self.bootstrap, **settings})
+            self._producers[key] = Producer({**self._settings, **settings})
         producer = self._producers[key]
         offsets = _written(producer, topic, messages)
         return offsets if settings["acks"] != "0" else []
@@ -86,7 +109,7 @@ class Confluent(Client):
         self, topic: str, rounds: Sequence[Sequence[Message]], *, idempotent: bool = False
     ) -> list[list[Sent]]:
         settings = {"enable.idempotence": idempotent, "batch.num.messages": 1, "message.timeout.ms": 15_000}
-        producer = Producer({"bootstrap.servers": self.bootstrap, **settings})
+        producer = Producer({**self._settings, **settings})
         return [_told(producer, topic, messages) for messages in rounds]
 
     # -- consume ----------------------------------------------------------------------------------------
@@ -94,7 +117,7 @@ class Confluent(Client):
     def _consumer(self, **settings: Any) -> Consumer:
         return Consumer(
             {
-                "bootstrap.servers": self.bootstrap,
+                **self._settings,
                 "group.id": f"unused-{uuid.uuid4()}",  # the constructor demands one; assign() never joins it
                 "enable.auto.commit": False,
                 "auto.offset.reset": "error",
@@ -198,14 +221,14 @@ class Confluent(Client):
             reading = {"auto.offset.reset": "earliest", "isolation.level": "read_committed"}
             consumer = self._consumer(**reading, **{"group.id": settings.pop("group.id")})
             consumer.subscribe([topic])
-        return _RdTransactional({"bootstrap.servers": self.bootstrap, **settings}, consumer)
+        return _RdTransactional({**self._settings, **settings}, consumer)
 
     # -- administration ---------------------------------------------------------------------------------
 
     @property
     def admin(self) -> AdminClient:
         if self._admin is None:
-            self._admin = AdminClient({"bootstrap.servers": self.bootstrap})
+            self._admin = AdminClient(self._settings)
         return self._admin
 
     def create_topic(

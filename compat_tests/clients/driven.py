@@ -22,6 +22,7 @@ from compat_tests.clients.face import (
     GroupMember,
     Member,
     Message,
+    Refused,
     Sent,
     Stored,
     Tail,
@@ -29,15 +30,18 @@ from compat_tests.clients.face import (
     TransactionDescription,
     text_of,
 )
-from compat_tests.line_driver import LineDriver
+from compat_tests.clients.security import PLAINTEXT, Security
+from compat_tests.line_driver import DriverFailed, LineDriver
 
 
 class Driven(Client):
     """A client behind a driver; a subclass names it and says how its driver is started."""
 
-    def __init__(self, bootstrap: str, driver: LineDriver | None = None) -> None:
+    def __init__(
+        self, bootstrap: str, driver: LineDriver | None = None, *, security: Security = PLAINTEXT
+    ) -> None:
         """A `driver` that is given is shared and stays open."""
-        super().__init__(bootstrap)
+        super().__init__(bootstrap, security=security)
         self._owned = driver is None
         self._driver = driver or self.start_driver()
 
@@ -47,7 +51,20 @@ class Driven(Client):
         """Start this client's driver, which serves any broker. ToolchainMissing."""
 
     def ask(self, what: str, *, settings: Mapping[str, str] | None = None, **fields: Any) -> Any:
-        return self._driver.ask(what, {"bootstrap.servers": self.bootstrap, **(settings or {})}, **fields)
+        where = {"bootstrap.servers": self.bootstrap, **self.security_words()}
+        return self._driver.ask(what, {**where, **(settings or {})}, **fields)
+
+    def security_words(self) -> dict[str, str]:
+        """How the driver's client reaches the broker, in the driver's words."""
+        return self.security.words()
+
+    def first_contact(self) -> str:
+        printed = self._driver.printed_bytes()
+        try:
+            told = self.ask("first_contact") or ""
+        except (DriverFailed, Refused) as failed:
+            told = str(failed)
+        return f"{told}\n{self._driver.printed_since(printed)}" if told else ""
 
     def _produce(self, topic: str, messages: Sequence[Message], settings: dict[str, Any]) -> list[int]:
         wired = [_wire(each) for each in messages]

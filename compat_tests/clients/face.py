@@ -12,6 +12,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from compat_tests.clients.security import PLAINTEXT, Security
+
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 Header = tuple[str, bytes | None]
 BATCH_BYTES = 1000
@@ -203,8 +205,9 @@ class Client(ABC):
     cannot: ClassVar[Mapping[str, str]] = {}
     """Ability -> the client's own limit. A case asks with `needs`."""
 
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, *, security: Security = PLAINTEXT) -> None:
         self.bootstrap = bootstrap
+        self.security = security
 
     @classmethod
     @abstractmethod
@@ -216,6 +219,11 @@ class Client(ABC):
         for ability in abilities:
             if ability in self.cannot:
                 raise CannotDo(self.cannot[ability])
+
+    @abstractmethod
+    def first_contact(self) -> str:
+        """A new client, told to give up soon, asks for the topics and is closed. What it said why it was not
+        answered, to its application or in its log; "" where it was."""
 
     def produce(
         self,

@@ -46,6 +46,7 @@ class KafkaGo(_Go):
     module = "github.com/segmentio/kafka-go"
     cannot: ClassVar[Mapping[str, str]] = {
         "split": "fails every record of a batch that is too large, it does not split it",
+        "OAUTHBEARER": "has PLAIN and SCRAM, others are left to its user",
         "idempotence": "has no idempotent producer",
         "auto creation": "its first write says UNKNOWN_TOPIC_OR_PARTITION, the application has to try again",
         "empty key": "its Reader makes no difference between empty and null",

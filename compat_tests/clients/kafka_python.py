@@ -34,7 +34,9 @@ from compat_tests.clients.face import (
     TransactionDescription,
 )
 from compat_tests.clients.kafka_python_transactions import PolledTransactional, sending, written
+from compat_tests.clients.logged import logged
 from compat_tests.clients.python_names import python_names
+from compat_tests.clients.security import PLAINTEXT, Security
 
 T = TypeVar("T")
 _TIMESTAMP_TYPES = {0: "CreateTime", 1: "LogAppendTime"}
@@ -49,14 +51,29 @@ class KafkaPython(Client):
         "zstd above 1 MiB": "decompresses at most 1 MiB of zstd",
     }
 
-    def __init__(self, bootstrap: str) -> None:
-        super().__init__(bootstrap)
+    def __init__(self, bootstrap: str, *, security: Security = PLAINTEXT) -> None:
+        super().__init__(bootstrap, security=security)
+        self._where = _where(bootstrap, security)
         self._producers: dict[tuple[object, ...], KafkaProducer] = {}
         self._admin: KafkaAdminClient | None = None
 
     @classmethod
     def version(cls) -> str:
         return str(kafka.__version__)
+
+    first_contact_settings: ClassVar[Mapping[str, Any]] = {"bootstrap_timeout_ms": 2_000}
+
+    def first_contact(self) -> str:
+        with logged("kafka") as lines:
+            try:
+                admin = KafkaAdminClient(**self._where, **self.first_contact_settings)
+            except KafkaError as error:
+                return "\n".join([f"{type(error).__name__}: {error}", *lines])
+            try:
+                admin.list_topics()
+            finally:
+                admin.close()
+        return ""
 
     def _produce(self, topic: str, messages: Sequence[Message], settings: dict[str, Any]) -> list[int]:
         settings = python_names(settings)
@@ -76,8 +93,8 @@ class KafkaPython(Client):
     def _new_producer(self, settings: Mapping[str, Any]) -> KafkaProducer:
         # a retriable answer ("unknown topic") must reach the case while it is still looking
         return KafkaProducer(
-            bootstrap_servers=self.bootstrap, linger_ms=5, delivery_timeout_ms=20_000,
-            request_timeout_ms=15_000, max_block_ms=20_000, **settings,
+            linger_ms=5, delivery_timeout_ms=20_000,
+            request_timeout_ms=15_000, max_block_ms=20_000, **self._where, **settings,
         )  # fmt: skip
 
     def _forget(self, settings: Mapping[str, Any]) -> None:
@@ -97,7 +114,7 @@ class KafkaPython(Client):
 
     def _consumer(self, **settings: Any) -> KafkaConsumer:
         settings = {"group_id": None, "enable_auto_commit": False, **settings}
-        return KafkaConsumer(bootstrap_servers=self.bootstrap, allow_auto_create_topics=False, **settings)
+        return KafkaConsumer(**self._where, allow_auto_create_topics=False, **settings)
 
     def _read(
         self, topic: str, count: int, where: Assigned, timeout_s: float, settings: dict[str, Any]
@@ -204,7 +221,7 @@ class KafkaPython(Client):
                 isolation_level="read_committed",
             )
             consumer.subscribe([topic])
-        return PolledTransactional(self.bootstrap, settings, consumer, _stored, answered)
+        return PolledTransactional(self._where, settings, consumer, _stored, answered)
 
     def transactions(self) -> dict[str, str]:
         found = answered(self.admin.list_transactions)
@@ -229,7 +246,7 @@ class KafkaPython(Client):
     @property
     def admin(self) -> KafkaAdminClient:
         if self._admin is None:
-            self._admin = KafkaAdminClient(bootstrap_servers=self.bootstrap)
+            self._admin = KafkaAdminClient(**self._where)
         return self._admin
 
     def create_topic(
@@ -375,6 +392,19 @@ class PolledMember(Member):
     def close(self) -> None:
         # in the middle of a rebalance its LeaveGroup waits behind its JoinGroup, by default for 30 s
         self._consumer.close(timeout_ms=2000)
+
+
+def _where(bootstrap: str, security: Security) -> dict[str, Any]:
+    words = {"bootstrap_servers": bootstrap, **security.python_words()}
+    if security.ca:
+        words["ssl_cafile"] = security.ca
+    if security.identity:
+        words |= {"ssl_certfile": security.identity, "ssl_keyfile": security.identity}
+    if security.token_file:
+        place = "kafka.net.sasl.oauth" if kafka.__version__ >= "3" else "kafka.sasl.oauth"
+        base = importlib.import_module(place).AbstractTokenProvider
+        words["sasl_oauth_token_provider"] = type("Token", (base,), {"token": lambda _: security.token})()
+    return words
 
 
 def _assignor(name: str) -> Any:

@@ -15,6 +15,7 @@ from compat_tests.clients.kafka_python import KafkaPython, answered, refuse_clas
 
 class KafkaPython2Adapter(KafkaPython):
     cannot: ClassVar[Mapping[str, str]] = {"topic id": ""}
+    first_contact_settings: ClassVar[Mapping[str, Any]] = {"api_version_auto_timeout_ms": 2_000}
 
     # -- groups -----------------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
@@ -15,11 +15,11 @@ _WAIT_S = 30.0
 
 
 class PolledTransactional(Transactional):
-    """`answered` calls and translates the broker's errors."""
+    """`where`: the broker, and how it is reached; `answered` calls and translates the broker's errors."""
 
     def __init__(
         self,
-        bootstrap: str,
+        where: Mapping[str, Any],
         settings: dict[str, Any],
         consumer: KafkaConsumer | None,
         stored: Callable[[Any], Stored],
@@ -31,8 +31,8 @@ class PolledTransactional(Transactional):
         self._answered = answered
         self._positions: dict[TopicPartition, OffsetAndMetadata] = {}
         self._producer = KafkaProducer(
-            bootstrap_servers=bootstrap, enable_idempotence=True, delivery_timeout_ms=20_000,
-            request_timeout_ms=15_000, max_block_ms=20_000, **words,
+            enable_idempotence=True, delivery_timeout_ms=20_000,
+            request_timeout_ms=15_000, max_block_ms=20_000, **where, **words,
         )  # fmt: skip
         answered(self._producer.init_transactions)
 

@@ -28,6 +28,7 @@ from compat_tests.clients.face import (
     Tail,
     text_of,
 )
+from compat_tests.clients.security import PLAINTEXT, Security
 from compat_tests.kafka_jars import ToolchainMissing
 from compat_tests.waiting import readable
 
@@ -44,10 +45,16 @@ _CODES = {
 }
 
 
+_NO_SCRAM = "repeats its nonce (librdkafka before 2.6.1), which a broker must refuse"
+
+
 class Kcat(Client):
     name = "kcat"
     cannot: ClassVar[Mapping[str, str]] = {
         "split": "fails every record of a batch that is too large, it does not split it",
+        "SCRAM-SHA-256": _NO_SCRAM,
+        "SCRAM-SHA-512": _NO_SCRAM,
+        "OAUTHBEARER": "makes tokens without a signature, or (with a newer librdkafka) asks an issuer",
         "admin": "has no command to create, delete or configure topics",
         "add partitions": "has no command to add partitions",
         "delete records": "has no command to delete records",
@@ -72,8 +79,8 @@ class Kcat(Client):
         "empty value": "skips an empty message (or sends it as null with -Z)",
     }
 
-    def __init__(self, bootstrap: str) -> None:
-        super().__init__(bootstrap)
+    def __init__(self, bootstrap: str, *, security: Security = PLAINTEXT) -> None:
+        super().__init__(bootstrap, security=security)
         self._program = _program()
 
     @classmethod
@@ -83,7 +90,7 @@ class Kcat(Client):
         return f"{found[1]} (librdkafka {found[2]})" if found else "unknown"
 
     def _command(self, *words: str) -> list[str]:
-        return [self._program, "-b", self.bootstrap, *words]
+        return [self._program, "-b", self.bootstrap, *_options(self.security.words()), *words]
 
     def _run(self, *words: str, stdin: bytes = b"", timeout_s: float = 30.0) -> bytes:
         """Standard output. Refused when it reports a broker's error, TimeoutError when it hangs."""
@@ -100,6 +107,11 @@ class Kcat(Client):
         if done.returncode != 0 or "ERROR" in said:
             raise RuntimeError(f"kcat {' '.join(words)} ended with {done.returncode}: {said[-500:]}")
         return done.stdout
+
+    def first_contact(self) -> str:
+        asked = self._command("-L", "-m", "2")
+        done = subprocess.run(asked, capture_output=True, text=True, timeout=30, check=False)
+        return done.stderr if done.returncode else ""
 
     # -- produce ----------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Properties;
 import java.util.Set;
+import java.util.concurrent.ExecutionException;
 import java.util.concurrent.TimeUnit;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.admin.AlterConfigOp;
@@ -34,14 +35,39 @@ final class Administration {
     private static final long WAIT_S = 30;
 
     private final Map<String, Admin> admins = new HashMap<>();
+    private boolean warm = false;
 
     private Admin admin(JsonNode ask) {
-        return admins.computeIfAbsent(Wire.settings(ask).getProperty("bootstrap.servers"), any -> {
-            Properties settings = Wire.settings(ask);
+        Properties settings = Wire.settings(ask);
+        return admins.computeIfAbsent(settings.toString(), any -> {
             settings.put("default.api.timeout.ms", "15000");
             settings.put("request.timeout.ms", "10000");
             return Admin.create(settings);
         });
+    }
+
+    /** A new client's first question, answered or given up soon: all that its exception says. */
+    JsonNode firstContact(JsonNode ask) throws Exception {
+        if (!warm) {
+            warm = true;
+            contact(ask, "15000");  // a JVM loads classes for seconds
+        }
+        return contact(ask, "2000");
+    }
+
+    private static JsonNode contact(JsonNode ask, String timeoutMs) throws Exception {
+        Properties settings = Wire.settings(ask);
+        settings.put("default.api.timeout.ms", timeoutMs);
+        settings.put("request.timeout.ms", timeoutMs);
+        StringBuilder told = new StringBuilder();
+        try (Admin admin = Admin.create(settings)) {
+            result(admin.listTopics().names());
+        } catch (ExecutionException failed) {
+            for (Throwable each = failed.getCause(); each != null; each = each.getCause()) {
+                told.append(each).append('\n');
+            }
+        }
+        return Wire.JSON.getNodeFactory().textNode(told.toString());
     }
 
     private static <T> T result(KafkaFuture<T> future) throws Exception {

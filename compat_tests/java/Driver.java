@@ -97,6 +97,7 @@ public final class Driver {
             case "producers" -> administration.producers(ask);
             case "create_topic" -> administration.createTopic(ask);
             case "delete_topic" -> administration.deleteTopic(ask);
+            case "first_contact" -> administration.firstContact(ask);
             case "topics" -> administration.topics(ask);
             case "describe_topic" -> administration.describeTopic(ask);
             case "add_partitions" -> administration.addPartitions(ask);

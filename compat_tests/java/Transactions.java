@@ -41,16 +41,14 @@ final class Transactions {
             throw thrown;
         }
         if (group != null) {
-            open.consumer = consumer(settings.getProperty("bootstrap.servers"), group);
+            open.consumer = consumer(Wire.connection(ask), group);
             open.consumer.subscribe(Wire.texts(ask.get("topics")));
         }
         all.put(++last, open);
         return Wire.number(last);
     }
 
-    private static KafkaConsumer<byte[], byte[]> consumer(String bootstrap, Object group) {
-        Properties settings = new Properties();
-        settings.put("bootstrap.servers", bootstrap);
+    private static KafkaConsumer<byte[], byte[]> consumer(Properties settings, Object group) {
         settings.put("group.id", group);
         settings.put("auto.offset.reset", "earliest");
         settings.put("enable.auto.commit", "false");

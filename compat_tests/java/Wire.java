@@ -19,6 +19,17 @@ final class Wire {
     static Properties settings(JsonNode ask) {
         Properties settings = new Properties();
         ask.get("settings").properties().forEach(each -> settings.put(each.getKey(), each.getValue().asText()));
+        String token = settings.getProperty("sasl.oauthbearer.token.endpoint.url");
+        if (token != null) {
+            System.setProperty("org.apache.kafka.sasl.oauthbearer.allowed.urls", token);
+        }
+        return settings;
+    }
+
+    /** Of these, where the broker is and how it is reached. */
+    static Properties connection(JsonNode ask) {
+        Properties settings = settings(ask);
+        settings.keySet().removeIf(each -> !each.toString().matches("bootstrap\\.servers|(security|ssl|sasl)\\..*"));
         return settings;
     }
 

@@ -9,6 +9,7 @@ import SnappyCodec from 'kafkajs-snappy'
 import lz4 from 'lz4-napi'
 import { Numbered, batches, bytes, eachRound, offsetsOf, option, serve, sleep, text } from './line.mjs'
 import { transactions } from './kafkajs_transactions.mjs'
+import { connectionKey, login, tls } from './security.mjs'
 
 const { AssignerProtocol, CompressionCodecs, CompressionTypes, ConfigResourceTypes, Kafka, Partitioners, logLevel } = kafkajs
 
@@ -43,16 +44,36 @@ async function once(cache, key, make) {
 }
 
 function client({ settings }) {
-  const servers = settings['bootstrap.servers']
-  if (!clients.has(servers)) {
-    const logCreator = () => (entry) => console.error(entry.namespace, entry.log.message, entry.log.error ?? '')
-    clients.set(servers, new Kafka({ clientId: 'kafkajs', brokers: servers.split(','), logLevel: logLevel.WARN, logCreator }))
+  const key = connectionKey(settings)
+  if (!clients.has(key)) clients.set(key, newClient(settings))
+  return clients.get(key)
+}
+
+function newClient(settings, options) {
+  const logCreator = () => (entry) => console.error(entry.namespace, entry.log.message, entry.log.error ?? '')
+  const where = { brokers: settings['bootstrap.servers'].split(','), ssl: tls(settings), sasl: sasl(settings) }
+  return new Kafka({ clientId: 'kafkajs', logLevel: logLevel.WARN, logCreator, ...where, ...options })
+}
+
+function sasl(settings) {
+  const found = login(settings)
+  if (found?.token === undefined) return found
+  return { mechanism: 'oauthbearer', oauthBearerProvider: async () => ({ value: found.token }) }
+}
+
+/** A new client's first question, answered or given up soon. */
+async function firstContact({ settings }) {
+  const made = newClient(settings, { retry: { retries: 0 }, connectionTimeout: 2000, authenticationTimeout: 2000 }).admin()
+  try {
+    await made.connect()
+    await made.listTopics()
+  } finally {
+    await made.disconnect()
   }
-  return clients.get(servers)
 }
 
 const admin = (ask) =>
-  once(admins, ask.settings['bootstrap.servers'], async () => {
+  once(admins, connectionKey(ask.settings), async () => {
     const made = client(ask).admin({ retry: { retries: 3 } }) // for what is not there it would go on for 10 s
     await made.connect()
     return made
@@ -406,6 +427,7 @@ const transacting = transactions({ client, joined: (ask) => new Member(ask), mes
 const commands = {
   ...transacting.commands,
   version: () => createRequire(import.meta.url)('kafkajs/package.json').version,
+  first_contact: firstContact,
   produce,
   read,
   send_each: sendEach,

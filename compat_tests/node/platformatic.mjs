@@ -12,6 +12,7 @@ import {
   Producer,
 } from '@platformatic/kafka'
 import { Numbered, batches, bytes, eachRound, offsetsOf, option, serve, sleep, text } from './line.mjs'
+import { connectionKey, login, tls } from './security.mjs'
 import { transactions } from './platformatic_transactions.mjs'
 
 const EARLIEST = -2n
@@ -31,9 +32,33 @@ function once(cache, key, make) {
   return cache.get(key)
 }
 
-const base = ({ settings }) => ({ clientId: 'platformatic', bootstrapBrokers: settings['bootstrap.servers'].split(',') })
+function base({ settings }) {
+  const found = { clientId: 'platformatic', bootstrapBrokers: settings['bootstrap.servers'].split(',') }
+  const [encryption, sasl] = [tls(settings), login(settings)]
+  if (encryption !== undefined) found.tls = encryption
+  if (sasl !== undefined) found.sasl = Object.fromEntries(Object.entries(sasl).filter(([, value]) => value !== undefined))
+  return found
+}
 
-const admin = (ask) => once(admins, ask.settings['bootstrap.servers'], () => new Admin(base(ask)))
+const admin = (ask) => once(admins, connectionKey(ask.settings), () => new Admin(base(ask)))
+
+/** A new client's first question, answered or given up soon. */
+async function firstContact(ask) {
+  const made = new Admin({ ...base(ask), retries: 0, connectTimeout: 2000, timeout: 2000 })
+  try {
+    await made.listTopics()
+  } catch (error) {
+    throw new Error(reasons(error).join('\n'))
+  } finally {
+    await made.close()
+  }
+}
+
+/** It wraps one error into another, several deep. */
+const reasons = (error) =>
+  [error, error.cause, ...(error.errors ?? [])]
+    .filter(Boolean)
+    .flatMap((each) => (each === error ? [`${each.name}: ${each.message}`] : reasons(each)))
 
 const producer = (ask) =>
   once(producers, JSON.stringify(ask.settings), () => newProducer(ask))
@@ -353,6 +378,7 @@ const transacting = transactions({ base, joined: (ask) => new Member(ask), messa
 const commands = {
   ...transacting.commands,
   version: () => createRequire(import.meta.url)('@platformatic/kafka/package.json').version,
+  first_contact: firstContact,
   produce,
   read,
   send_each: sendEach,

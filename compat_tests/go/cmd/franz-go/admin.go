@@ -15,7 +15,7 @@ import (
 // newAdmin is a client for one question: kadm answers from its client's cached metadata, and the cases look at once at
 // what they changed.
 func newAdmin(ask *line.Ask) (*kadm.Client, error) {
-	client, err := kgo.NewClient(kgo.SeedBrokers(ask.Servers()...))
+	client, err := kgo.NewClient(connection(ask)...)
 	if err != nil {
 		return nil, err
 	}

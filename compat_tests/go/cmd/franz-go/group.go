@@ -18,8 +18,7 @@ func (d *driver) join(ask *line.Ask) (any, error) {
 	joined := &member{owned: line.NewAssignment()}
 	autoCommit := ask.Is("enable.auto.commit", "true")
 	lost := func(_ context.Context, _ *kgo.Client, gone map[string][]int32) { joined.owned.Remove(gone) }
-	options := []kgo.Opt{
-		kgo.SeedBrokers(ask.Servers()...),
+	options := append(connection(ask),
 		kgo.ConsumerGroup(ask.Settings["group.id"]),
 		kgo.ConsumeTopics(ask.Topics...),
 		kgo.OnPartitionsAssigned(func(_ context.Context, _ *kgo.Client, fresh map[string][]int32) {
@@ -34,7 +33,7 @@ func (d *driver) join(ask *line.Ask) (any, error) {
 			joined.owned.Remove(gone)
 		}),
 		kgo.OnPartitionsLost(lost),
-	}
+	)
 	if !autoCommit {
 		options = append(options, kgo.DisableAutoCommit())
 	}

@@ -45,6 +45,7 @@ func main() {
 	d := &driver{producers: map[string]*kgo.Client{}}
 	answers := line.Answers{
 		"version":         func(*line.Ask) (any, error) { return line.Version("github.com/twmb/franz-go") },
+		"first_contact":   firstContact,
 		"produce":         d.produce,
 		"send_each":       sendEach,
 		"read":            d.read,
@@ -106,13 +107,12 @@ func (d *driver) producer(ask *line.Ask) (*kgo.Client, error) {
 }
 
 func newProducer(ask *line.Ask) (*kgo.Client, error) {
-	options := []kgo.Opt{
-		kgo.SeedBrokers(ask.Servers()...),
+	options := append(connection(ask),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.ProducerBatchCompression(codecs[ask.Settings["compression.type"]]),
 		kgo.RequiredAcks(acks[ask.Settings["acks"]]),
 		kgo.AllowAutoTopicCreation(), // off by default
-	}
+	)
 	if ask.Is("enable.idempotence", "false") {
 		options = append(options, kgo.DisableIdempotentWrite())
 	}
@@ -195,11 +195,10 @@ func newConsumer(ask *line.Ask, partitions []int32, start kgo.Offset) (*kgo.Clie
 	for _, each := range partitions {
 		assigned[each] = start
 	}
-	options := []kgo.Opt{
-		kgo.SeedBrokers(ask.Servers()...),
+	options := append(connection(ask),
 		kgo.ConsumePartitions(map[string]map[int32]kgo.Offset{ask.Topic: assigned}),
 		kgo.ConsumeResetOffset(kgo.NoResetOffset()),
-	}
+	)
 	ask.Number("max.partition.fetch.bytes", func(bytes int) {
 		options = append(options, kgo.FetchMaxPartitionBytes(int32(bytes)))
 	})

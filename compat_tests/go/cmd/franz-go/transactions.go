@@ -36,11 +36,10 @@ func (d *driver) transactions(answers line.Answers) {
 }
 
 func (d *driver) txOpen(ask *line.Ask) (any, error) {
-	options := []kgo.Opt{
-		kgo.SeedBrokers(ask.Servers()...),
+	options := append(connection(ask),
 		kgo.RecordPartitioner(kgo.ManualPartitioner()),
 		kgo.TransactionalID(ask.Settings["transactional.id"]),
-	}
+	)
 	ask.Millis("transaction.timeout.ms", func(t time.Duration) { options = append(options, kgo.TransactionTimeout(t)) })
 	opened := &transactional{}
 	var err error

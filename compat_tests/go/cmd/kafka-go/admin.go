@@ -11,7 +11,7 @@ import (
 // newClient is a client for one question, and how to end it: a Transport answers metadata from a cache that is up to
 // six seconds old, and the cases look at once at what they changed.
 func newClient(ask *line.Ask) (*kafka.Client, func()) {
-	transport := &kafka.Transport{}
+	transport := newTransport(ask)
 	return &kafka.Client{Addr: kafka.TCP(ask.Servers()...), Transport: transport}, transport.CloseIdleConnections
 }
 

@@ -35,16 +35,16 @@ func (d *driver) join(ask *line.Ask) (any, error) {
 	var session, heartbeat time.Duration
 	ask.Millis("session.timeout.ms", func(t time.Duration) { session = t })
 	ask.Millis("heartbeat.interval.ms", func(t time.Duration) { heartbeat = t })
-	brokers := ask.Servers()
+	brokers, dialer := ask.Servers(), newDialer(ask)
 	if ask.Is("enable.auto.commit", "true") { // only its Reader commits by itself
 		return d.members.Add(&committing{kafka.NewReader(kafka.ReaderConfig{
-			Brokers: brokers, GroupID: ask.Settings["group.id"], GroupTopics: ask.Topics, GroupBalancers: balance,
+			Brokers: brokers, Dialer: dialer, GroupID: ask.Settings["group.id"], GroupTopics: ask.Topics, GroupBalancers: balance,
 			StartOffset: start, SessionTimeout: session, HeartbeatInterval: heartbeat,
 			MaxWait: 500 * time.Millisecond, // ten seconds by default, which its Close waits out
 		})}), nil
 	}
 	group, err := kafka.NewConsumerGroup(kafka.ConsumerGroupConfig{
-		Brokers: brokers, ID: ask.Settings["group.id"], Topics: ask.Topics, GroupBalancers: balance,
+		Brokers: brokers, Dialer: dialer, ID: ask.Settings["group.id"], Topics: ask.Topics, GroupBalancers: balance,
 		StartOffset: start, SessionTimeout: session, HeartbeatInterval: heartbeat,
 	})
 	if err != nil {

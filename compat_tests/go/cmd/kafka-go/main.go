@@ -34,6 +34,7 @@ func main() {
 	d := &driver{writers: map[string]*writer{}}
 	answers := line.Answers{
 		"version":         func(*line.Ask) (any, error) { return line.Version("github.com/segmentio/kafka-go") },
+		"first_contact":   firstContact,
 		"produce":         d.produce,
 		"send_each":       sendEach,
 		"read":            d.read,
@@ -104,7 +105,7 @@ func (d *driver) writer(ask *line.Ask) *writer {
 func newWriter(ask *line.Ask) *writer {
 	made := &writer{Writer: &kafka.Writer{
 		Addr:                   kafka.TCP(ask.Servers()...),
-		Transport:              &kafka.Transport{},
+		Transport:              newTransport(ask),
 		Compression:            codecs[ask.Settings["compression.type"]],
 		RequiredAcks:           acks[ask.Settings["acks"]],
 		AllowAutoTopicCreation: true,                 // off by default; without it a new topic is unknown for six seconds
@@ -195,7 +196,7 @@ type reading struct {
 
 func newReader(ask *line.Ask, topic string, partition int, offset int64) (*kafka.Reader, error) {
 	config := kafka.ReaderConfig{
-		Brokers: ask.Servers(), Topic: topic, Partition: partition, OffsetOutOfRangeError: true,
+		Brokers: ask.Servers(), Dialer: newDialer(ask), Topic: topic, Partition: partition, OffsetOutOfRangeError: true,
 	}
 	ask.Number("max.partition.fetch.bytes", func(bytes int) { config.MaxBytes = bytes })
 	ask.Millis("fetch.max.wait.ms", func(wait time.Duration) { config.MaxWait = wait })

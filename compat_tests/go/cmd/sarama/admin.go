@@ -11,12 +11,12 @@ import (
 )
 
 func (d *driver) admin(ask *line.Ask) (sarama.ClusterAdmin, error) {
-	if made, found := d.admins[ask.Bootstrap()]; found {
+	if made, found := d.admins[ask.Connection()]; found {
 		return made, nil
 	}
-	made, err := sarama.NewClusterAdmin(addresses(ask), sarama.NewConfig())
+	made, err := sarama.NewClusterAdmin(addresses(ask), newConfig(ask))
 	if err == nil {
-		d.admins[ask.Bootstrap()] = made
+		d.admins[ask.Connection()] = made
 	}
 	return made, err
 }

@@ -78,7 +78,7 @@ func (d *driver) join(ask *line.Ask) (any, error) {
 }
 
 func joinedGroup(ask *line.Ask) (*member, error) {
-	config := sarama.NewConfig()
+	config := newConfig(ask)
 	config.Consumer.Return.Errors = true
 	if ask.Is("isolation.level", "read_committed") {
 		config.Consumer.IsolationLevel = sarama.ReadCommitted

@@ -43,6 +43,7 @@ func main() {
 		line.Numbered[*reading]{}, line.Numbered[*member]{}, line.Numbered[*transactional]{}}
 	answers := line.Answers{
 		"version":         func(*line.Ask) (any, error) { return line.Version("github.com/IBM/sarama") },
+		"first_contact":   firstContact,
 		"produce":         d.produce,
 		"send_each":       sendEach,
 		"read":            d.read,
@@ -89,12 +90,12 @@ func (d *driver) close() {
 func addresses(ask *line.Ask) []string { return ask.Servers() }
 
 func (d *driver) client(ask *line.Ask) (sarama.Client, error) {
-	if made, found := d.clients[ask.Bootstrap()]; found {
+	if made, found := d.clients[ask.Connection()]; found {
 		return made, nil
 	}
-	made, err := sarama.NewClient(addresses(ask), sarama.NewConfig())
+	made, err := sarama.NewClient(addresses(ask), newConfig(ask))
 	if err == nil {
-		d.clients[ask.Bootstrap()] = made
+		d.clients[ask.Connection()] = made
 	}
 	return made, err
 }
@@ -114,7 +115,7 @@ func (d *driver) producer(ask *line.Ask) (sarama.SyncProducer, error) {
 }
 
 func producing(ask *line.Ask) *sarama.Config {
-	config := sarama.NewConfig()
+	config := newConfig(ask)
 	config.Producer.Return.Successes = true // a SyncProducer's condition
 	config.Producer.Partitioner = sarama.NewManualPartitioner
 	config.Producer.Compression = codecs[ask.Settings["compression.type"]]
@@ -209,7 +210,7 @@ type reading struct {
 }
 
 func open(ask *line.Ask, partitions []int32, offset int64) (*reading, error) {
-	config := sarama.NewConfig()
+	config := newConfig(ask)
 	config.Consumer.Return.Errors = true
 	ask.Number("max.partition.fetch.bytes", func(bytes int) { config.Consumer.Fetch.Default = int32(bytes) })
 	if ask.Is("isolation.level", "read_committed") {

@@ -37,7 +37,7 @@ func (d *driver) transactions(answers line.Answers) {
 }
 
 func (d *driver) txOpen(ask *line.Ask) (any, error) {
-	config := sarama.NewConfig()
+	config := newConfig(ask)
 	config.Producer.Return.Successes = true
 	config.Producer.Partitioner = sarama.NewManualPartitioner
 	config.Producer.RequiredAcks = sarama.WaitForAll

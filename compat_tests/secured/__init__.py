@@ -1,0 +1,11 @@
+"""Cases over encrypted listeners, with logins and client certificates: each client, both brokers.
+
+| part | module |
+|---|---|
+| keys, users, tokens and the brokers | `brokers` |
+| the fixtures of the cases | `conftest` |
+| records over each way | `test_ways` |
+| groups and transactions | `test_members` |
+| why a client is not let in | `reasons`, `test_failures` |
+| Kafka's tools and access rules | `test_secured_tools` |
+"""

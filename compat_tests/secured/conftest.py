@@ -1,0 +1,65 @@
+"""Fixtures: a secured broker, and each client on the way into it that a case names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from compat_tests import harness
+from compat_tests.clients.face import Client
+from compat_tests.clients.java import java_words
+from compat_tests.harness import World
+from compat_tests.java_driver import ToolResult
+from compat_tests.secured.brokers import CERTIFIED, LOGIN, SecuredTarget, Way
+from compat_tests.secured.reasons import FAILURES
+
+MTLS = "mTLS"
+
+
+@pytest.fixture(params=[pytest.param(name, id=f"on-{name}") for name in harness.wanted_targets()])
+def target(request: pytest.FixtureRequest, world: World) -> Iterator[SecuredTarget]:
+    found = world.secured(request.param)
+    yield found
+    assert found.running, f"the broker died during this case:\n{found.log_tail()}"
+
+
+@pytest.fixture
+def way() -> str:
+    """How a case's client gets in, or does not: mTLS, "MECHANISM as USER" (alice), or one of `FAILURES`."""
+    return "SCRAM-SHA-512"
+
+
+@pytest.fixture(params=list(harness.CLIENTS))
+def client(request: pytest.FixtureRequest, world: World, target: SecuredTarget, way: str) -> Client:
+    kind = harness.CLIENTS[request.param]
+    found = way_of(target, way)
+    mechanism = found.security.mechanism
+    if mechanism in kind.cannot:
+        pytest.skip(f"{harness.LIMIT}{kind.cannot[mechanism]}")
+    return world.connected(request.param, target.bootstrap_of(found.listener), found.security)
+
+
+def way_of(target: SecuredTarget, way: str) -> Way:
+    own = target.credentials
+    if way in FAILURES:
+        return FAILURES[way](own)
+    if way == MTLS:
+        return Way(CERTIFIED, own.certified(own.client))
+    mechanism, _, user = way.partition(" as ")
+    return Way(LOGIN, own.login(mechanism, user or "alice"))
+
+
+@pytest.fixture
+def tool(world: World, target: SecuredTarget, tmp_path: Path) -> Callable[..., ToolResult]:
+    """`tool("org.apache.kafka.tools.TopicCommand", "--list")`: a tool of Kafka, logged in as `user`."""
+
+    def run(main: str, *args: str, user: str = "alice", password: str = "", stdin: bytes = b"") -> ToolResult:
+        words = java_words(target.credentials.login("SCRAM-SHA-512", user, password))
+        config = tmp_path / "client.properties"
+        config.write_text("".join(f"{name}={value}\n" for name, value in words.items()))
+        where = ("--bootstrap-server", target.bootstrap_of(LOGIN), "--command-config", str(config))
+        return world.driver().tool(main, *where, *args, stdin=stdin)
+
+    return run

@@ -1,0 +1,153 @@
+"""Why a client is not let in, and what each client says then: regular expressions that both brokers meet.
+
+Owns: the failures and the words. A client is asked by its `first_contact`, with settings that have it give up
+soon; what it writes to its log counts, too. Java's TLS, in Apache Kafka, chooses other alerts than OpenSSL's,
+in Lockstep, and not always the same ones; a client's words differ where it prints the alert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from compat_tests.clients.aio_kafka import AioKafka
+from compat_tests.clients.confluent import Confluent
+from compat_tests.clients.go import FranzGo, KafkaGo, Sarama
+from compat_tests.clients.java import Java, Java34, Java39, Java43
+from compat_tests.clients.kafka_python import KafkaPython
+from compat_tests.clients.kafka_python_2 import KafkaPython2
+from compat_tests.clients.kcat import Kcat
+from compat_tests.clients.node import KafkaJs, Platformatic
+from compat_tests.clients.security import Security
+from compat_tests.secured.brokers import CERTIFIED, LOGIN, ONE_MECHANISM, PLAINTEXT, Credentials, Way
+
+PASSWORD = "a wrong password, by PLAIN"
+SCRAM_PASSWORD = "a wrong password, by SCRAM-SHA-512"
+USER = "an unknown user, by SCRAM-SHA-512"
+MECHANISM = "a mechanism that the listener does not have"
+FOREIGN = "a broker's certificate of an authority that the client does not trust"
+EXPIRED = "an expired client certificate"
+STRANGER = "a client certificate of an authority that the broker does not trust"
+MISSING = "no client certificate where one is required"
+NO_TLS = "a client without TLS at a listener with it"
+TLS = "a client with TLS at a listener without it"
+
+FAILURES: Mapping[str, Callable[[Credentials], Way]] = {
+    PASSWORD: lambda own: Way(LOGIN, own.login("PLAIN", password="wrong")),
+    SCRAM_PASSWORD: lambda own: Way(LOGIN, own.login("SCRAM-SHA-512", password="wrong")),
+    USER: lambda own: Way(LOGIN, own.login("SCRAM-SHA-512", "nobody", "wrong")),
+    MECHANISM: lambda own: Way(ONE_MECHANISM, own.login("PLAIN")),
+    FOREIGN: lambda own: Way(CERTIFIED, Security("SSL", ca=own.foreign_ca, identity=own.client)),
+    EXPIRED: lambda own: Way(CERTIFIED, own.certified(own.expired)),
+    STRANGER: lambda own: Way(CERTIFIED, own.certified(own.stranger)),
+    MISSING: lambda own: Way(CERTIFIED, own.certified()),
+    NO_TLS: lambda own: Way(CERTIFIED, Security()),
+    TLS: lambda own: Way(PLAINTEXT, own.certified()),
+}
+
+_GIVEN_UP = r"Timed out waiting for a node assignment"
+_ENDED = r"The AdminClient thread has exited"
+"""It takes the alert, which Lockstep does not send there, for the size of a response: memory ends."""
+_JAVA = {
+    PASSWORD: r"Authentication failed: Invalid username or password",
+    SCRAM_PASSWORD: r"invalid credentials with SASL mechanism SCRAM-SHA-512",
+    USER: r"invalid credentials with SASL mechanism SCRAM-SHA-512",
+    MECHANISM: r"mechanism 'PLAIN' not enabled in the server, enabled mechanisms are \[SCRAM-SHA-512\]",
+    FOREIGN: r"SSL handshake failed(?s:.*)unable to find valid certification path",
+    EXPIRED: r"Received fatal alert: certificate_(expired|unknown)",
+    STRANGER: r"Received fatal alert: (unknown_ca|certificate_unknown|bad_certificate)",
+    MISSING: r"Received fatal alert: (certificate_required|bad_certificate)",
+    NO_TLS: f"{_GIVEN_UP}|{_ENDED}",
+    TLS: _GIVEN_UP,
+}
+_LIBRDKAFKA = {
+    PASSWORD: r"Invalid username or password",
+    SCRAM_PASSWORD: r"invalid credentials with SASL mechanism SCRAM-SHA-512",
+    USER: r"invalid credentials with SASL mechanism SCRAM-SHA-512",
+    MECHANISM: r"Unsupported SASL mechanism",
+    FOREIGN: r"certificate verify failed",
+    EXPIRED: r"SSL alert number (45|46)",
+    STRANGER: r"SSL alert number (48|46|42)",
+    MISSING: r"SSL alert number (116|42)",
+    NO_TLS: r"incorrect security\.protocol configuration \(connecting to a SSL listener\?\)",
+    TLS: r"SSL connection closed by peer|unexpected eof while reading",
+}
+_KAFKA_PYTHON = {
+    PASSWORD: r"Invalid username or password",
+    SCRAM_PASSWORD: r"invalid credentials with SASL mechanism SCRAM-SHA-512",
+    USER: r"invalid credentials with SASL mechanism SCRAM-SHA-512",
+    MECHANISM: r"UnsupportedSaslMechanism",
+    FOREIGN: r"CERTIFICATE_VERIFY_FAILED",
+    EXPIRED: r"(?i)alert.certificate.(expired|unknown)",
+    STRANGER: r"(?i)alert.(unknown.ca|certificate.unknown|bad.certificate)",
+    MISSING: r"(?i)alert.(certificate.required|bad.certificate)",
+    NO_TLS: r"Unable to bootstrap|NoBrokersAvailable",
+    TLS: r"SSL connection closed by server during handshake|EOF occurred in violation of protocol",
+}
+_DISCONNECTED = r"socket disconnected"
+"""It loses an answer with whose bytes the end of the connection comes."""
+_KAFKA_PYTHON_3 = {
+    **_KAFKA_PYTHON,
+    PASSWORD: f"{_KAFKA_PYTHON[PASSWORD]}|{_DISCONNECTED}",
+    SCRAM_PASSWORD: f"{_KAFKA_PYTHON[SCRAM_PASSWORD]}|{_DISCONNECTED}",
+    USER: f"{_KAFKA_PYTHON[USER]}|{_DISCONNECTED}",
+    MECHANISM: f"{_KAFKA_PYTHON[MECHANISM]}|{_DISCONNECTED}",
+}
+_KAFKA_PYTHON_2 = {**_KAFKA_PYTHON, MECHANISM: _KAFKA_PYTHON_3[MECHANISM]}
+_CLOSED = r"Connection at \S+ closed"
+_AIOKAFKA = {
+    **_KAFKA_PYTHON,
+    EXPIRED: _CLOSED,
+    STRANGER: _CLOSED,
+    MISSING: _CLOSED,
+    NO_TLS: _CLOSED,
+    TLS: r"Unable connect to \S+: ",
+}
+_GO = {
+    PASSWORD: r"Invalid username or password",
+    SCRAM_PASSWORD: r"invalid credentials with SASL mechanism SCRAM-SHA-512",
+    USER: r"invalid credentials with SASL mechanism SCRAM-SHA-512",
+    MECHANISM: r"(?i)unsupported.sasl.mechanism|does not support the requested SASL mechanism",
+    FOREIGN: r"x509: certificate signed by unknown authority",
+    EXPIRED: r"remote error: tls: (expired certificate|unknown certificate)",
+    STRANGER: r"remote error: tls: (unknown certificate authority|unknown certificate|bad certificate)",
+    MISSING: r"remote error: tls: (certificate required|bad certificate)",
+    NO_TLS: r"EOF|is this a plaintext connection speaking to a tls endpoint|closed the connection",
+    TLS: r"EOF|is TLS misconfigured",
+}
+_NODE = {
+    PASSWORD: r"Invalid username or password",
+    SCRAM_PASSWORD: r"invalid credentials with SASL mechanism SCRAM-SHA-512",
+    USER: r"invalid credentials with SASL mechanism SCRAM-SHA-512",
+    MECHANISM: r"The broker does not support the requested SASL mechanism",
+    FOREIGN: r"self-signed certificate in certificate chain",
+    EXPIRED: r"(?i)alert certificate (expired|unknown)",
+    STRANGER: r"(?i)alert (unknown ca|certificate unknown|bad certificate)",
+    MISSING: r"(?i)alert (certificate required|bad certificate)",
+    NO_TLS: r"Closed connection",
+    TLS: r"disconnected before secure TLS connection",
+}
+_NO_LOGIN = r"SASL authentication failed"
+_NOT_SAID = r"Connection closed"
+_PLATFORMATIC = {
+    **_NODE,
+    PASSWORD: _NO_LOGIN,
+    SCRAM_PASSWORD: _NO_LOGIN,
+    USER: _NO_LOGIN,
+    EXPIRED: _NOT_SAID,
+    STRANGER: _NOT_SAID,
+    MISSING: _NOT_SAID,
+    NO_TLS: _NOT_SAID,
+}
+REASONS: Mapping[str, Mapping[str, str]] = {
+    **{each.name: _JAVA for each in (Java34, Java39, Java43, Java)},
+    Confluent.name: {**_LIBRDKAFKA, NO_TLS: r"Disconnected: connection closed by peer"},
+    Kcat.name: _LIBRDKAFKA,
+    KafkaPython.name: _KAFKA_PYTHON_3,
+    KafkaPython2.name: _KAFKA_PYTHON_2,
+    AioKafka.name: _AIOKAFKA,
+    KafkaJs.name: _NODE,
+    Platformatic.name: _PLATFORMATIC,
+    FranzGo.name: _GO,
+    Sarama.name: _GO,
+    KafkaGo.name: _GO,
+}

@@ -1,0 +1,24 @@
+"""A client that is not let in: what it says why, the same over both brokers (`reasons`)."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from compat_tests.clients.face import Client
+from compat_tests.secured.brokers import SecuredTarget
+from compat_tests.secured.reasons import FAILURES, REASONS
+
+
+@pytest.mark.case("Security", "{way}: the client names the reason")
+@pytest.mark.parametrize("way", FAILURES)
+def test_reason(client: Client, target: SecuredTarget, way: str) -> None:
+    said = client.first_contact()
+    assert said, "the client was let in"
+    assert re.search(REASONS[client.name][way], said), said[:3000]
+
+
+@pytest.mark.case("Security", "the first contact of a client that is let in")
+def test_no_reason(client: Client) -> None:
+    assert client.first_contact() == ""
