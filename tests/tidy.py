@@ -110,7 +110,6 @@ PURE = (
     "broker/security/cipher_suites.py",
     "broker/security/delegation_tokens.py",
     "broker/security/distinguished_name.py",
-    "broker/security/jaas.py",
     "broker/security/oauthbearer.py",
     "broker/security/plain.py",
     "broker/security/principal_rules.py",

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 
 from lockstep.broker.process.wall_clock import wall_clock_ms
 from lockstep.broker.security import oauthbearer, plain, scram
-from lockstep.broker.security.jaas import JaasEntry, MalformedJaas, parse_jaas
 from lockstep.broker.security.oauthbearer import OAuthBearerExchange
 from lockstep.broker.security.plain import PlainExchange
 from lockstep.broker.security.sasl_exchange import Exchange
@@ -30,6 +29,7 @@ from lockstep.broker.settings.oauthbearer_settings import (
     UNSIGNED_TOKENS,
 )
 from lockstep.broker.settings.security_settings import JAAS_CONFIG, ListenerSecurity
+from lockstep.protocol.jaas import JaasEntry, MalformedJaas, parse_jaas
 
 if TYPE_CHECKING:
     from lockstep.broker.security.token_keys import TokenKeys

@@ -19,8 +19,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from lockstep.broker.security.sasl_exchange import Authenticated, AuthenticationFailed
+from lockstep.protocol.scram import MECHANISMS as MECHANISMS
+from lockstep.protocol.scram import MIN_ITERATIONS as MIN_ITERATIONS
+from lockstep.protocol.scram import SHA_256 as SHA_256
+from lockstep.protocol.scram import SHA_512 as SHA_512
+from lockstep.protocol.scram import ScramMechanism as ScramMechanism
+from lockstep.protocol.scram import salt_password as salt_password
 
-MIN_ITERATIONS: Final = 4_096
 MAX_ITERATIONS: Final = 16_384
 SALT_BYTES: Final = 16
 _SASL_NAME: Final = r"(?:[^=,\x00]|=2C|=3D)+"
@@ -40,18 +45,6 @@ _NO_BINDING: Final = "biws"
 """The header `n,,` in base64: no channel binding, no other identity."""
 
 
-@dataclass(frozen=True)
-class ScramMechanism:
-    """One of Kafka's two mechanisms; `number` is its number in requests."""
-
-    name: str
-    digest: str
-    number: int
-
-
-SHA_256: Final = ScramMechanism("SCRAM-SHA-256", "sha256", 1)
-SHA_512: Final = ScramMechanism("SCRAM-SHA-512", "sha512", 2)
-MECHANISMS: Final = {each.name: each for each in (SHA_256, SHA_512)}
 BY_NUMBER: Final = {each.number: each for each in (SHA_256, SHA_512)}
 
 
@@ -70,11 +63,6 @@ def salted_credential(mechanism: ScramMechanism, salt: bytes, salted: bytes, ite
     client_key = hmac.digest(salted, b"Client Key", mechanism.digest)
     stored_key = hashlib.new(mechanism.digest, client_key).digest()
     return Credential(salt, stored_key, hmac.digest(salted, b"Server Key", mechanism.digest), iterations)
-
-
-def salt_password(mechanism: ScramMechanism, password: str, salt: bytes, iterations: int) -> bytes:
-    """The salted password: slow on purpose."""
-    return hashlib.pbkdf2_hmac(mechanism.digest, password.encode(), salt, iterations)
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lockstep.broker.security.jaas import JaasEntry, MalformedJaas, parse_jaas
+from lockstep.protocol.jaas import JaasEntry, MalformedJaas, parse_jaas
 from tests.support.cases import each_case
 
 
