@@ -32,7 +32,7 @@ from lockstep.commands import (
     topics,
     users,
 )
-from lockstep.commands.options import BOOTSTRAP_OPTIONS
+from lockstep.commands.options import BOOTSTRAP_OPTIONS, CONFIG_OPTION
 from lockstep.failures import CommandFailed, os_error
 from lockstep.linked_packages import missing_links
 from lockstep.native import enable_if_requested
@@ -59,7 +59,7 @@ def parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     root.add_argument("--version", action=_Version, help="print the version and exit")
-    for options in (BOOTSTRAP_OPTIONS, ("--timeout",)):
+    for options in (BOOTSTRAP_OPTIONS, (CONFIG_OPTION,), ("--timeout",)):
         root.add_argument(*options, action=_Misplaced, help=argparse.SUPPRESS)
     families = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for family in (serve, topics, configs, users, groups, produce, consume, cluster, certs, player, log):

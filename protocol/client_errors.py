@@ -25,6 +25,14 @@ class TimedOut(ConnectionFailed):
     """The broker did not respond in time."""
 
 
+class ListenerMismatch(ConnectionFailed):
+    """The listener is most likely of another `security.protocol` than the client; the text says how."""
+
+
+class AuthenticationError(ClientError):
+    """The broker rejects the login, or the two sides do not trust each other: a retry does not help."""
+
+
 class Unsupported(ClientError):
     """Client and broker have no version of the API in common."""
 

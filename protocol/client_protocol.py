@@ -63,6 +63,11 @@ class ClientProtocol(Generic[Waiter]):
         self._reader = FrameReader(MAX_RESPONSE_BYTES)
         self._next_correlation_id = 0
 
+    @property
+    def is_served(self) -> bool:
+        """True once a request other than the first, which every listener serves, has had its response."""
+        return self._next_correlation_id - len(self.pending) > 1
+
     def version_of(self, request: type[Struct], newest: int | None = None) -> int:
         """The highest version that both sides speak, up to `newest`. Raises Unsupported."""
         schema = request.SCHEMA

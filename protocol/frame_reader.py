@@ -211,6 +211,8 @@ class FrameReader:
         prefix = bytes(self._buffer[self._start : self._start + LENGTH_BYTES])
         if prefix[:2] == b"\x16\x03":
             return MalformedFrame("a TLS handshake on a plaintext port", frames)
+        if prefix[:2] == b"\x15\x03":
+            return MalformedFrame("a TLS alert: the port is one of TLS", frames)
         if prefix in _HTTP_STARTS:
             return MalformedFrame(f"HTTP ({prefix.decode().strip()} ...) on a Kafka port", frames)
         if length < 0:

@@ -19,6 +19,8 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any, Final
 
+from lockstep.kafka_client.property_names import NAMES as PROPERTIES
+
 EARLIEST: Final = -2
 LATEST: Final = -1
 
@@ -62,12 +64,13 @@ class OffsetRangeLimit:
 
 @dataclass(frozen=True)
 class ConnectionOptions:
-    """The addresses and the timeouts of connections."""
+    """The addresses, timeouts and security of connections; picklable, as tasks get it."""
 
     bootstrap: str
     client_id: str = "lockstep-spark"
     timeout_s: float = 60.0
-    security: str = "PLAINTEXT"
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Kafka's client properties of TLS and SASL, from which each task makes its own TLS context."""
 
 
 @dataclass(frozen=True)
@@ -101,10 +104,13 @@ class SourceOptions:
     check_crcs: bool = True
     group_id: str | None = None
     group_id_prefix: str = "lockstep-spark"
-    named: Mapping[str, str] = field(default_factory=dict)
+    named: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The options as the user set them, names in lower case."""
 
 
+_KAFKA: Final = "kafka."
+SECURITY_NAMES: Final = tuple(_KAFKA + name for name in PROPERTIES)
+"""The options of TLS and SASL, of the sink, too."""
 _NAMES: Final = (
     "assign",
     "subscribe",
@@ -128,10 +134,10 @@ _NAMES: Final = (
     "kafka.client.id",
     "kafka.group.id",
     "kafka.isolation.level",
-    "kafka.security.protocol",
     "kafka.request.timeout.ms",
     "kafka.max.partition.fetch.bytes",
     "kafka.check.crcs",
+    *SECURITY_NAMES,
 )
 _IGNORED: Final = frozenset(
     {
@@ -194,17 +200,18 @@ def connection_options(named: Mapping[str, str]) -> ConnectionOptions:
     bootstrap = named.get("kafka.bootstrap.servers", "")
     if not bootstrap:
         raise OptionError("kafka.bootstrap.servers", "is missing: say HOST:PORT of one broker or several")
-    security = named.get("kafka.security.protocol", "PLAINTEXT").upper()
-    if security != "PLAINTEXT":
-        raise OptionError(
-            "kafka.security.protocol", f"{security} is not offered, PLAINTEXT alone; leave it out"
-        )
     timeout_ms = _count(named, "kafka.request.timeout.ms")
     return ConnectionOptions(
         bootstrap,
         client_id=named.get("kafka.client.id") or "lockstep-spark",
         timeout_s=60.0 if timeout_ms is None else timeout_ms / 1000,
+        properties=security_properties(named),
     )
+
+
+def security_properties(named: Mapping[str, str]) -> dict[str, str]:
+    """Kafka's client properties of TLS and SASL among the options; names in lower case."""
+    return {name.removeprefix(_KAFKA): named[name] for name in SECURITY_NAMES if name in named}
 
 
 def unknown_option(name: str, names: Sequence[str]) -> OptionError:
@@ -225,8 +232,6 @@ def _check_names(given: Mapping[str, str]) -> None:
             raise OptionError(name, f"is not supported, as in Spark's Kafka source: {_SET_BY_SOURCE[lower]}")
         if lower in _UNSUPPORTED:
             raise OptionError(name, f"is not offered: {_UNSUPPORTED[lower]}")
-        if lower.startswith(("kafka.sasl.", "kafka.ssl.")):
-            raise OptionError(name, "the brokers offer neither TLS nor SASL; leave it out")
         raise unknown_option(name, _NAMES)
 
 

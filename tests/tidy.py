@@ -129,6 +129,7 @@ PURE = (
     "broker/transactions/transaction_state.py",
     "broker/transactions/transaction_rules.py",
     "lockstep/demo/bank/table.py",
+    "lockstep/kafka_client/property_names.py",
     "lockstep/player_host/group_entries.py",
     "lockstep/supervisor/node_plan.py",
     "lockstep/supervisor/restart_policy.py",

@@ -9,6 +9,8 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
+from lockstep.failures import WrongUsage
+
 if TYPE_CHECKING:
     from lockstep.kafka_client.client import Client, TopicMetadata
     from lockstep.kafka_client.followed_topic import FollowedTopic
@@ -18,6 +20,7 @@ Families = Any
 
 BOOTSTRAP_VARIABLE = "LOCKSTEP_BOOTSTRAP"
 BOOTSTRAP_OPTIONS = ("-b", "--bootstrap", "--bootstrap-server")
+CONFIG_OPTION = "--command-config"
 _DELETED_AFTER_S = 2.0
 """A node that was just started may not know a topic yet."""
 _ONE_ANSWER_S = 5.0
@@ -31,7 +34,7 @@ _MISSED_ANSWERS = 6
 
 
 def add_connection(command: argparse.ArgumentParser, *, again: bool = False) -> None:
-    """Options for the broker's address and the timeout.
+    """Options for the broker's address, the client's security and the timeout.
 
     `again`: the command's family takes these options too; here they count only where they are given.
     """
@@ -41,6 +44,12 @@ def add_connection(command: argparse.ArgumentParser, *, again: bool = False) -> 
         metavar="HOST:PORT",
         default=argparse.SUPPRESS if again else default,
         help=f"a broker of the cluster, or several after commas (default {default}; ${BOOTSTRAP_VARIABLE})",
+    )
+    command.add_argument(
+        CONFIG_OPTION,
+        metavar="FILE",
+        default=argparse.SUPPRESS if again else None,
+        help="a file with Kafka's client properties of TLS and SASL, as Kafka's own tools take it",
     )
     command.add_argument(
         "--timeout",
@@ -59,13 +68,23 @@ def add_json(command: argparse.ArgumentParser, what: str) -> None:
 
 def client_of(options: argparse.Namespace, *, outlives_leaders: bool = False) -> Client:
     """`outlives_leaders`: a leader that hangs is abandoned early enough for the next one to respond in
-    time."""
+    time. Raises WrongUsage for a file of properties that cannot be used."""
     from lockstep.kafka_client.client import Client
+    from lockstep.kafka_client.security import InvalidProperty, read_properties
 
     timeout_s = options.timeout
     if outlives_leaders:
         timeout_s = max(timeout_s / _MISSED_ANSWERS, min(timeout_s, _ONE_ANSWER_S))
-    return Client(options.bootstrap, client_id="lockstep-command", timeout_s=timeout_s)
+    try:
+        properties = read_properties(options.command_config) if options.command_config else None
+    except InvalidProperty as error:
+        raise WrongUsage(f"{CONFIG_OPTION}: {error}") from None
+    try:
+        return Client(
+            options.bootstrap, client_id="lockstep-command", timeout_s=timeout_s, properties=properties
+        )
+    except InvalidProperty as error:
+        raise WrongUsage(f"{options.command_config}: {error}") from None
 
 
 def followed_topic(client: Client, topic: TopicMetadata) -> FollowedTopic:

@@ -1,7 +1,9 @@
 """Kafka clients over `lockstep.protocol`: one connection for asyncio, one that blocks, and what an event loop
 builds on the first.
 
-`connection` and `blocking_connection` are the two shells of `lockstep.protocol.client_protocol`.
+`connection` and `blocking_connection` are the two shells of `lockstep.protocol.client_protocol`. Kafka's
+client properties (`property_names`) become their `security`: TLS with the keys of `key_files`, which
+`tls_transport` drives for asyncio, and logins by `sasl`.
 `cluster_connections` finds brokers (`bootstrap`), leaders and coordinators, `client` has the requests of
 topics and records, `followed_topic` one topic while its leaders move, `groups` and `group_member` consumer
 groups, `cluster` the administration of nodes and log groups; `retry_policy` waits between tries.

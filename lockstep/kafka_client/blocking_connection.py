@@ -1,23 +1,29 @@
-"""One TCP connection to a broker, blocking: it sends requests and keeps responses until they are taken.
+"""One connection to a broker, blocking: it sends requests and keeps responses until they are taken.
 
-Owns: the socket; the protocol and the pending requests are `lockstep.protocol.client_protocol`'s. Requests
+Owns: the socket, TLS, and when the client logs in; the protocol and the pending requests are
+`lockstep.protocol.client_protocol`'s. Requests
 may be sent before the responses of earlier ones have come (`start`), so that a task decodes one Fetch while
 the broker reads the next.
 
 Invariants: a request that timed out leaves the connection closed, because its outcome is unknown; a closed
-connection fails all pending responses.
+connection fails all pending responses. A request that comes near the end of a session (KIP-368) is preceded
+by another login.
 
-Does not: know topics or leaders, reconnect, authenticate. One thread at a time may use it.
+Does not: know topics or leaders, reconnect, know mechanisms (`sasl`). One thread at a time may use it.
 """
 
 from __future__ import annotations
 
 import contextlib
 import socket
+import ssl
 import time
 from collections.abc import Iterator
 from typing import Any, Final, Generic, TypeVar
 
+from lockstep.kafka_client.sasl import login, renewed_after_s
+from lockstep.kafka_client.security import WITHOUT_SECURITY, ClientSecurity
+from lockstep.kafka_client.tls_transport import mismatch_failure, tls_failure
 from lockstep.protocol.client_errors import ClientError, ConnectionFailed, TimedOut, describe_socket_error
 from lockstep.protocol.client_protocol import NEWEST_API_VERSIONS, Peer
 from lockstep.protocol.fields import Struct
@@ -58,17 +64,29 @@ class ResponseFuture(Generic[T]):
 class BlockingConnection(Peer[ResponseFuture[Any]]):
     """A connection that is ready for requests, made by `open` or by a `ClusterClient`."""
 
-    def __init__(self, host: str, port: int, client_id: str, timeout_s: float) -> None:
+    def __init__(
+        self, host: str, port: int, client_id: str, timeout_s: float, security: ClientSecurity
+    ) -> None:
         super().__init__(host, port, client_id, CLIENT_SOFTWARE)
         self.timeout_s = timeout_s
+        self._security = security
+        self._renewed_at = float("inf")
+        """The monotonic time from which a request is preceded by another login."""
         self._socket: socket.socket | None = None
 
     @classmethod
     def open(
-        cls, host: str, port: int, *, client_id: str = "lockstep-spark", timeout_s: float = 30.0
+        cls,
+        host: str,
+        port: int,
+        *,
+        client_id: str = "lockstep-spark",
+        timeout_s: float = 30.0,
+        security: ClientSecurity = WITHOUT_SECURITY,
     ) -> BlockingConnection:
-        """Connects and negotiates versions. Raises ConnectionFailed, TimedOut or ClientError."""
-        connection = cls(host, port, client_id, timeout_s)
+        """Connects, negotiates versions and logs in. Raises ConnectionFailed, TimedOut, AuthenticationError
+        or ClientError."""
+        connection = cls(host, port, client_id, timeout_s, security)
         try:
             connection._socket = socket.create_connection((host, port), timeout_s)
             connection._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -81,7 +99,10 @@ class BlockingConnection(Peer[ResponseFuture[Any]]):
         except (ValueError, OverflowError) as error:  # a name or a port that cannot be one
             raise ConnectionFailed(f"cannot connect to {str(connection)[:80]!r}: {error}") from None
         try:
+            connection._encrypt()
             connection._negotiate()
+            if security.mechanism is not None:
+                connection._log_in()
         except BaseException:
             connection.close()
             raise
@@ -103,12 +124,45 @@ class BlockingConnection(Peer[ResponseFuture[Any]]):
 
     def start(self, request: Struct, response: type[T], *, newest: int | None = None) -> ResponseFuture[T]:
         """Sends a request without waiting for its response. Raises as `call`."""
+        if time.monotonic() >= self._renewed_at:
+            self._renewed_at = float("inf")
+            try:
+                self._log_in()
+            except ClientError as error:
+                self._fail(error)
+                raise
+        return self._start(request, response, newest)
+
+    def close(self) -> None:
+        self._fail(ConnectionFailed(f"the connection to {self} is closed"))
+
+    def _start(self, request: Struct, response: type[T], newest: int | None = None) -> ResponseFuture[T]:
         future = ResponseFuture(self, response, self.version_of(type(request), newest))
         self._write(request, future)
         return future
 
-    def close(self) -> None:
-        self._fail(ConnectionFailed(f"the connection to {self} is closed"))
+    def _encrypt(self) -> None:
+        if self._security.context is None:
+            return
+        plain = self._open_socket()
+        try:
+            self._socket = self._security.context.wrap_socket(plain, server_hostname=self.host)
+        except TimeoutError:
+            raise TimedOut(f"{self} did not answer in {self.timeout_s:g} s") from None
+        except OSError as error:
+            raise tls_failure(str(self), error) from None
+        except ValueError as error:  # a name that cannot be in a certificate
+            raise ConnectionFailed(f"cannot connect to {self}: {error}") from None
+
+    def _log_in(self) -> None:
+        """Raises AuthenticationError, InvalidProperty, and as `call`."""
+        steps = login(self._security, str(self))
+        try:
+            request, answer = next(steps)
+            while True:
+                request, answer = steps.send(self._start(request, answer).result())
+        except StopIteration as done:
+            self._renewed_at = time.monotonic() + renewed_after_s(done.value)
 
     def _negotiate(self) -> None:
         """ApiVersions, and again in the broker's version where ours is too new for it (KIP-511)."""
@@ -139,7 +193,7 @@ class BlockingConnection(Peer[ResponseFuture[Any]]):
                 wire.settimeout(max(deadline - time.monotonic(), 0.001))
                 count = wire.recv_into(self._protocol.get_buffer())
                 if not count:
-                    raise ConnectionFailed(f"{self} closed the connection")
+                    raise self._lost(f"{self} closed the connection")
                 for received, frame in self._protocol.receive(count):
                     received.frame = frame
         return future.frame
@@ -152,13 +206,18 @@ class BlockingConnection(Peer[ResponseFuture[Any]]):
                 yield
             except TimeoutError:
                 raise TimedOut(f"{self} {when_late}") from None
+            except ssl.SSLError as error:
+                raise tls_failure(str(self), error) from None
             except OSError as error:
-                raise ConnectionFailed(
-                    f"the connection to {self} broke: {describe_socket_error(error)}"
-                ) from None
+                raise self._lost(f"the connection to {self} broke: {describe_socket_error(error)}") from None
         except ClientError as error:
             self._fail(error)
             raise
+
+    def _lost(self, reason: str) -> ConnectionFailed:
+        if self._protocol.is_served or self._security.mechanism is not None:
+            return ConnectionFailed(reason)
+        return mismatch_failure(str(self), self._security.protocol)
 
     def _open_socket(self) -> socket.socket:
         if self._protocol.failure is not None:

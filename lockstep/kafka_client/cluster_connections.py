@@ -13,6 +13,8 @@ from typing import Final, Self, TypeVar
 from lockstep.kafka_client.bootstrap import call_timeout_s, first_to_answer
 from lockstep.kafka_client.connection import BrokerConnection, BrokerError, ConnectionFailed
 from lockstep.kafka_client.retry_policy import RetryPolicy
+from lockstep.kafka_client.security import ClientSecurity, Properties
+from lockstep.protocol.client_errors import ListenerMismatch
 from lockstep.protocol.cluster_view import GROUP, ClusterView, TopicMetadata, coordinator_request
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.fields import Struct
@@ -26,6 +28,9 @@ _SETTLE_S: Final = 5.0
 """The time that a topic may take to get its leaders after the first request for it."""
 _GONE_TIMEOUT_S: Final = 15.0
 """So long a cluster may name a node that has gone: it is missed for some seconds before it counts as gone."""
+_MISMATCH_TIMEOUT_S: Final = 1.0
+"""So long a client that was never served repeats a request at which the broker closes the connection: it may
+be about to stop, but its listener may also be of another kind."""
 
 
 _MAJORITY: Final = "a majority of the nodes may be missing (`lockstep cluster status` shows)"
@@ -43,11 +48,22 @@ def no_leader(code: int, about: str) -> BrokerError:
 
 
 class ClusterConnections:
-    """Connections to the brokers of one cluster, and its newest metadata."""
+    """Connections to the brokers of one cluster, and its newest metadata.
 
-    def __init__(self, bootstrap: str, *, client_id: str = "lockstep", timeout_s: float = 30.0) -> None:
+    Args: properties: Kafka's client properties of TLS and SASL (`security`); wrong ones raise ClientError.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        client_id: str = "lockstep",
+        timeout_s: float = 30.0,
+        properties: Properties | None = None,
+    ) -> None:
         self.bootstrap = bootstrap
         self._view = ClusterView(bootstrap)
+        self._security = ClientSecurity.of(properties)
         self._client_id = client_id
         self.timeout_s = timeout_s
         self._first: BrokerConnection | None = None
@@ -126,7 +142,12 @@ class ClusterConnections:
 
     async def _connect(self, host: str, port: int, within_s: float | None = None) -> BrokerConnection:
         return await BrokerConnection.open(
-            host, port, client_id=self._client_id, timeout_s=self.timeout_s, open_timeout_s=within_s
+            host,
+            port,
+            client_id=self._client_id,
+            timeout_s=self.timeout_s,
+            open_timeout_s=within_s,
+            security=self._security,
         )
 
     async def _call_any(self, request: Struct, answer: type[Response]) -> Response:
@@ -208,12 +229,15 @@ class ClusterConnections:
         now = asyncio.get_running_loop().time()
         tries = RetryPolicy(now + min(self.timeout_s, _SETTLE_S))
         policy_of_gone = RetryPolicy(now + min(self.timeout_s, _GONE_TIMEOUT_S))
+        policy_of_mismatch = RetryPolicy(now + _MISMATCH_TIMEOUT_S)
         while True:
             try:
                 return await attempt()
             except BrokerError as error:
                 if error.code not in waits_for or not await tries.wait_before_retry():
                     raise
-            except ConnectionFailed:
-                if self._first is None or self.is_closed or not await policy_of_gone.wait_before_retry():
+            except ConnectionFailed as error:
+                is_mismatch = isinstance(error, ListenerMismatch) and not self._view.addresses
+                policy = policy_of_mismatch if is_mismatch else policy_of_gone
+                if self._first is None or self.is_closed or not await policy.wait_before_retry():
                     raise

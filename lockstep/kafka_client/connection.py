@@ -1,12 +1,14 @@
-"""One TCP connection to a broker, for asyncio: requests out, responses to their callers.
+"""One connection to a broker, for asyncio: requests out, responses to their callers.
 
-Owns: the socket; the protocol and the pending requests are `lockstep.protocol.client_protocol`'s. Requests
-may be sent without waiting for the responses of earlier ones.
+Owns: the socket, and when the client logs in; the protocol and the pending requests are
+`lockstep.protocol.client_protocol`'s. Requests may be sent without waiting for the responses of earlier ones.
 
 Invariants: a request whose response did not come in time leaves the connection closed, because nobody knows
-any more what the broker did with it; a closed connection fails everything that waits on it.
+any more what the broker did with it; a closed connection fails everything that waits on it. No request comes
+between those of a login: a broker closes the connection at any other. Before a session ends (KIP-368) the
+next request waits for another login.
 
-Does not: know topics or leaders (`client`), reconnect, authenticate.
+Does not: know topics or leaders (`client`), reconnect, know TLS (`tls_transport`) or mechanisms (`sasl`).
 """
 
 from __future__ import annotations
@@ -15,6 +17,9 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final, TypeVar, cast
 
+from lockstep.kafka_client.sasl import LOGIN_REQUESTS, login, renewed_after_s
+from lockstep.kafka_client.security import WITHOUT_SECURITY, ClientSecurity
+from lockstep.kafka_client.tls_transport import ClientTlsTransport, mismatch_failure
 from lockstep.protocol.client_errors import (
     BrokerError,
     ClientError,
@@ -61,10 +66,19 @@ Response = asyncio.Future[memoryview]
 class BrokerConnection(Peer[Response]):
     """A connection that is ready for requests. Make it with `BrokerConnection.open`."""
 
-    def __init__(self, host: str, port: int, client_id: str, timeout_s: float) -> None:
+    def __init__(
+        self, host: str, port: int, client_id: str, timeout_s: float, security: ClientSecurity
+    ) -> None:
         super().__init__(host, port, client_id, CLIENT_SOFTWARE)
         self.timeout_s = timeout_s
+        self._security = security
         self._wire: _Wire | None = None
+        self._renewed_at = float("inf")
+        """The time of the event loop from which a request waits for another login."""
+        self._renewal: asyncio.Task[None] | None = None
+        """The login that requests wait for."""
+        self._held: list[tuple[Struct, int, Response | None]] = []
+        """These requests, with their versions."""
 
     @classmethod
     async def open(
@@ -75,19 +89,21 @@ class BrokerConnection(Peer[Response]):
         client_id: str = "lockstep",
         timeout_s: float = 30.0,
         open_timeout_s: float | None = None,
+        security: ClientSecurity = WITHOUT_SECURITY,
     ) -> BrokerConnection:
-        """Connect and learn what the broker speaks. Raises ConnectionFailed, TimedOut or ClientError.
+        """Connect, learn what the broker speaks, and log in. Raises ConnectionFailed, TimedOut,
+        AuthenticationError or ClientError.
 
         `open_timeout_s` is how long that may take, where it is not `timeout_s`.
         """
-        connection = cls(host, port, client_id, timeout_s)
+        connection = cls(host, port, client_id, timeout_s, security)
         within_s = timeout_s if open_timeout_s is None else open_timeout_s
         try:
             async with asyncio.timeout(within_s):
-                _, connection._wire = await asyncio.get_running_loop().create_connection(
-                    lambda: _Wire(str(connection), connection._protocol), host, port
-                )
+                await connection._connect()
                 await connection._negotiate()
+                if security.mechanism is not None:
+                    await connection._log_in()
         except TimeoutError:
             problem = "did not accept a connection" if connection._wire is None else "did not answer"
             connection.close()
@@ -134,11 +150,58 @@ class BrokerConnection(Peer[Response]):
 
         Raises ConnectionFailed; TimedOut if the broker reads nothing for `timeout_s`.
         """
+        if self._renewal is not None:
+            await asyncio.wait([self._renewal])
         await self._open_wire().drain(self.timeout_s)
 
     def close(self) -> None:
         if self._wire is not None:
             self._wire.fail(ConnectionFailed(f"the connection to {self} is closed"))
+
+    async def _connect(self) -> None:
+        wire = _Wire(str(self), self._protocol, self._security)
+        loop, context = asyncio.get_running_loop(), self._security.context
+        if context is None:
+            await loop.create_connection(lambda: wire, self.host, self.port)
+            self._wire = wire
+        else:
+            _, tls = await loop.create_connection(
+                lambda: ClientTlsTransport(wire, context, self.host, str(self)), self.host, self.port
+            )
+            self._wire = wire
+            await tls.shaken
+
+    async def _log_in(self) -> None:
+        """Raises AuthenticationError, InvalidProperty, and as `call`."""
+        steps = login(self._security, str(self))
+        try:
+            request, answer = next(steps)
+            while True:
+                version = self.version_of(type(request))
+                frame = await self._exchange(request, version, self.timeout_s)
+                request, answer = steps.send(self._decode(answer, version, frame))
+        except StopIteration as done:
+            self._renewed_at = asyncio.get_running_loop().time() + renewed_after_s(done.value)
+
+    async def _renew(self) -> None:
+        """Logs in again, then sends the requests that came meanwhile; they get the reason of a failure."""
+        failure: ClientError | None = None
+        try:
+            await self._log_in()
+        except ClientError as error:
+            failure = error
+            assert self._wire is not None
+            self._wire.fail(error)
+        finally:
+            held, self._held, self._renewal = self._held, [], None
+        for request, version, future in held:
+            try:
+                if failure is not None:
+                    raise failure
+                self._write(request, version, future)
+            except ClientError as error:
+                if future is not None and not future.done():
+                    future.set_exception(error)
 
     async def _negotiate(self) -> None:
         """ApiVersions, and again in the broker's version where ours is too new for it (KIP-511)."""
@@ -160,8 +223,15 @@ class BrokerConnection(Peer[Response]):
 
     def _write(self, request: Struct, version: int, future: Response | None) -> _Wire:
         wire = self._open_wire()
-        parts = self._protocol.encode_request(request, version, future)
-        wire.transport.write(b"".join(parts))  # writelines pauses nobody in some releases (CVE-2024-12254)
+        if not isinstance(request, LOGIN_REQUESTS):
+            loop = asyncio.get_running_loop()
+            if self._renewal is None and loop.time() >= self._renewed_at:
+                self._renewal = loop.create_task(self._renew())
+            if self._renewal is not None:
+                self._held.append((request, version, future))
+                return wire
+        frame = b"".join(self._protocol.encode_request(request, version, future))
+        wire.transport.write(frame)  # writelines pauses nobody in some releases (CVE-2024-12254)
         return wire
 
     def _open_wire(self) -> _Wire:
@@ -182,10 +252,11 @@ class BrokerConnection(Peer[Response]):
 class _Wire(asyncio.BufferedProtocol):
     """The socket's side: hands responses to their callers."""
 
-    def __init__(self, peer: str, protocol: ClientProtocol[Response]) -> None:
+    def __init__(self, peer: str, protocol: ClientProtocol[Response], security: ClientSecurity) -> None:
         self.transport: asyncio.WriteTransport
         self._peer = peer
         self._protocol = protocol
+        self._security = security
         self._paused: asyncio.Future[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -206,12 +277,18 @@ class _Wire(asyncio.BufferedProtocol):
                 future.set_result(frame)
 
     def eof_received(self) -> bool:
-        self.fail(ConnectionFailed(f"{self._peer} closed the connection; its log has the reason"))
+        self._lost(f"{self._peer} closed the connection; its log has the reason")
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         detail = f": {describe_socket_error(exc)}" if isinstance(exc, OSError) else ""
-        self.fail(ConnectionFailed(f"the connection to {self._peer} broke{detail}"))
+        self._lost(f"the connection to {self._peer} broke{detail}")
+
+    def _lost(self, reason: str) -> None:
+        if self._protocol.is_served or self._security.mechanism is not None:
+            self.fail(ConnectionFailed(reason))
+        else:
+            self.fail(mismatch_failure(self._peer, self._security.protocol))
 
     def pause_writing(self) -> None:
         self._paused = asyncio.get_running_loop().create_future()

@@ -11,6 +11,7 @@ from typing import Final
 
 from lockstep.kafka_client.client import EARLIEST
 from lockstep.kafka_client.connection import ClientError
+from lockstep.kafka_client.security import Properties
 from lockstep.player_host.claims import PARTITION
 from lockstep.protocol.messages.delete_records import (
     DeleteRecordsPartition,
@@ -29,8 +30,10 @@ DELETE_TIMEOUT_MS: Final = 10_000
 class ClaimsTopic(RemoteLog):
     """See `lockstep.player_host.claims.ClaimsLog`."""
 
-    def __init__(self, bootstrap: str, topic: str, client_id: str) -> None:
-        super().__init__(bootstrap, topic, client_id, create=1, configs=CONFIGS)
+    def __init__(
+        self, bootstrap: str, topic: str, client_id: str, properties: Properties | None = None
+    ) -> None:
+        super().__init__(bootstrap, topic, client_id, create=1, configs=CONFIGS, properties=properties)
 
     async def first_position(self) -> int:
         """Same as `ClaimsLog.first_position`. Raises ClientError."""

@@ -113,6 +113,8 @@ class PlayerConfig:
     """HOST:PORT of status, metrics and changes at run time; None for no such thing."""
     settings: PlayerSettings = field(default_factory=PlayerSettings)
     claims: ClaimsConfig = field(default_factory=ClaimsConfig)
+    client: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Kafka's client properties of TLS and SASL, for the connections to the brokers."""
 
 
 def parse(text: str, bootstrap: str = PlayerConfig.bootstrap) -> PlayerConfig:
@@ -145,6 +147,7 @@ def from_table(document: Table, bootstrap: str = PlayerConfig.bootstrap) -> Play
         listen=top.take("listen", _host_port, None),
         settings=_settings(top.take("settings", _table, {})),
         claims=_claims(top.take("claims", _table, {})),
+        client=_properties("client", top.take("client", _table, {})),
     )
     top.end()
     return config
@@ -235,6 +238,20 @@ def _claims(table: Table) -> ClaimsConfig:
     if claims.lease_ms < 2 * claims.renew_ms:
         raise PlayerConfigError("claims.lease_ms", f"{claims.lease_ms} is not twice claims.renew_ms")
     return claims
+
+
+def _properties(key: str, table: Table) -> dict[str, str]:
+    """Properties with dots in their names, each of which TOML reads as a table of its own."""
+    found: dict[str, str] = {}
+    for name, value in table.items():
+        if isinstance(value, dict):
+            inner = _properties(f"{key}.{name}", value)
+            found |= {f"{name}.{each}": text for each, text in inner.items()}
+        elif isinstance(value, str):
+            found[name] = value
+        else:
+            raise PlayerConfigError(f"{key}.{name}", "is not a text")  # it may be a secret
+    return found
 
 
 # --- values: each raises ValueError for what it does not take ---------------------------------------------

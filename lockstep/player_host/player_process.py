@@ -17,6 +17,7 @@ from lockstep.broker.metrics.http import HttpListener
 from lockstep.broker.network.listeners import CannotListen
 from lockstep.kafka_client.client import Client
 from lockstep.kafka_client.connection import ClientError
+from lockstep.kafka_client.security import ClientSecurity, InvalidProperty
 from lockstep.player.driver.errors import PlayerStopped
 from lockstep.player.source.interface import Source, SourceClosed, log_name
 from lockstep.player.transport.factory import make_streams
@@ -46,9 +47,14 @@ class PlayerProcess:
     """From `start` to `stop`."""
 
     def __init__(self, config: PlayerConfig) -> None:
-        """Raises PlayerConfigError: a routing function that is not there, an order that no Fetch has."""
+        """Raises PlayerConfigError: a routing function that is not there, an order that no Fetch has, wrong
+        properties of the client."""
         if config.order != "partition":
             raise PlayerConfigError("order", NOT_REMOTE)
+        try:
+            ClientSecurity.of(config.client)
+        except InvalidProperty as error:
+            raise PlayerConfigError("client", str(error)) from None
         self.config = config
         self._client_id = f"lockstep-player-{config.player}"
         self._targets = dict(config.targets)
@@ -69,14 +75,20 @@ class PlayerProcess:
         self._streams = make_streams(config.transport)
         self._players = Players(config, self._route, self._streams, self._targets)
         self._claims = Claims(
-            ClaimsTopic(config.bootstrap, config.claims.topic, config.player), config.player, config.claims
+            ClaimsTopic(config.bootstrap, config.claims.topic, config.player, config.client),
+            config.player,
+            config.claims,
         )
         try:
             await self._listen()
             await self._claims.open()
             for partition in await self._partitions():
                 source = await RemoteSource.open(
-                    config.bootstrap, config.topic, partition, client_id=self._client_id
+                    config.bootstrap,
+                    config.topic,
+                    partition,
+                    client_id=self._client_id,
+                    properties=config.client,
                 )
                 self._sources.append(source)
         except (ClientError, ClaimsUnusable, CannotListen, SourceClosed) as error:
@@ -146,7 +158,8 @@ class PlayerProcess:
 
     async def _partitions(self) -> list[int]:
         """Raises ClientError, CannotDeliver."""
-        async with Client(self.config.bootstrap, client_id=self._client_id) as client:
+        config = self.config
+        async with Client(config.bootstrap, client_id=self._client_id, properties=config.client) as client:
             found = await client.topic(self.config.topic)
             configs = {each.name: each.value for each in await client.topic_configs(self.config.topic)}
         if why := never_named(self.config.route, configs.get("lockstep.locks")):

@@ -17,6 +17,7 @@ from lockstep.kafka_client.client import EARLIEST, LATEST, Client
 from lockstep.kafka_client.connection import BrokerError, Unsupported
 from lockstep.kafka_client.followed_topic import FollowedTopic, TopicDeleted
 from lockstep.kafka_client.retry_policy import RetryPolicy
+from lockstep.kafka_client.security import Properties
 from lockstep.player.source.batch_entries import split_into_entries
 from lockstep.player.source.interface import LogBounds, LogChunk, RangeLost, SourceClosed
 from lockstep.player.source.log_id import log_id
@@ -56,9 +57,13 @@ class RemoteSource:
         client_id: str = "lockstep-player",
         timeout_s: float = TIMEOUT_S,
         deleted_after_s: float = DELETED_AFTER_S,
+        properties: Properties | None = None,
     ) -> RemoteSource:
         """Look the topic up. Raises ClientError: no broker, no such topic or partition, too old a broker."""
-        clients = [Client(bootstrap, client_id=client_id, timeout_s=timeout_s) for _ in range(2)]
+        clients = [
+            Client(bootstrap, client_id=client_id, timeout_s=timeout_s, properties=properties)
+            for _ in range(2)
+        ]
         try:
             found = await clients[0].topic(topic)
             connection = await clients[0].leader_of(found, partition)

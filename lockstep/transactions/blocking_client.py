@@ -14,6 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, Self, TypeVar
 
 from lockstep.kafka_client.connection import ClientError
+from lockstep.kafka_client.security import Properties
 from lockstep.transactions.calls import IN_APPLICATION, WAITS_FOR_ITSELF
 from lockstep.transactions.client import MAX_OUTSTANDING, TIMEOUT_S, TransactionClient
 from lockstep.transactions.log import Log
@@ -45,6 +46,7 @@ class BlockingTransactionClient:
         create: int = 0,
         threads: int = 16,
         log: Callable[[], Log] | None = None,
+        properties: Properties | None = None,
     ) -> None:
         """Same as `TransactionClient`. `threads`: how many of the application's functions may run at a time.
         `log` is called on the client's loop."""
@@ -64,6 +66,7 @@ class BlockingTransactionClient:
                 create=create,
                 threads=self._executor,
                 log=None if log is None else log(),
+                properties=properties,
             )
 
         self._make = made

@@ -21,6 +21,7 @@ from functools import partial
 from typing import Any, Final, Self
 from uuid import uuid4
 
+from lockstep.kafka_client.security import Properties
 from lockstep.transactions.calls import IN_APPLICATION, WAITS_FOR_ITSELF, Calls
 from lockstep.transactions.contention_backoff import ContentionBackoff
 from lockstep.transactions.draft import Draft, append_of
@@ -86,6 +87,7 @@ class TransactionClient:
         create: int = 0,
         threads: Executor | None = None,
         log: Log | None = None,
+        properties: Properties | None = None,
     ) -> None:
         """
         Args:
@@ -97,11 +99,15 @@ class TransactionClient:
             create: make the topic with so many partitions if it is not there.
             threads: where the application's plain functions run, if they block; on the event loop by default.
             log: another log than that topic: a double of `lockstep.testing`.
+            properties: Kafka's client properties of TLS and SASL (docs/security.md); wrong ones raise
+                ClientError.
         """
         if max_outstanding < 1 or create < 0:
             raise ValueError(f"max_outstanding={max_outstanding}, create={create}: at least 1, at least 0")
         self.client_id = uuid4().hex
-        self._log = RemoteLog(bootstrap, topic, self.client_id, create) if log is None else log
+        self._log = (
+            RemoteLog(bootstrap, topic, self.client_id, create, properties=properties) if log is None else log
+        )
         self._calls = Calls(application, threads)
         self._subscriptions = Subscriptions(self._log, self._calls, self._on_applied)
         self._requested_partitions = None if partitions is None else list(partitions)

@@ -28,6 +28,7 @@ from lockstep.kafka_client.connection import (
 )
 from lockstep.kafka_client.followed_topic import SILENT_AFTER_S, FollowedTopic, TopicDeleted
 from lockstep.kafka_client.retry_policy import RetryPolicy
+from lockstep.kafka_client.security import Properties
 from lockstep.protocol.cluster_view import RETRIABLE_ERRORS
 from lockstep.protocol.config_resources import ResourceType
 from lockstep.protocol.errors import ErrorCode
@@ -106,8 +107,10 @@ class RemoteLog:
         client_id: str,
         create: int = 0,
         configs: Mapping[str, str] | None = None,
+        properties: Properties | None = None,
     ) -> None:
         self._bootstrap = bootstrap
+        self._properties = properties
         self._name = topic
         self._create = create
         kept = {"retention.ms": "-1", "retention.bytes": "-1"}
@@ -360,7 +363,12 @@ class RemoteLog:
     # -- connections ------------------------------------------------------------------------------------
 
     def _new_client(self) -> Client:
-        return Client(self._bootstrap, client_id=self._client_id, timeout_s=REQUEST_TIMEOUT_S)
+        return Client(
+            self._bootstrap,
+            client_id=self._client_id,
+            timeout_s=REQUEST_TIMEOUT_S,
+            properties=self._properties,
+        )
 
     async def _connect_to_leader(self, partition: int) -> BrokerConnection:
         return await self._followed.leader(partition)

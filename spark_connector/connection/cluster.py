@@ -7,7 +7,7 @@ Invariants: one connection to each broker. Only `retry` repeats a request that f
 or a connection broke, after fresh metadata, and only where its caller allows it: this package never sends a
 write twice on its own.
 
-Does not: authenticate or encrypt (the brokers offer neither), join groups. One thread at a time may use it.
+Does not: join groups. One thread at a time may use it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from collections.abc import Callable, Iterable
 from typing import Final, Self, TypeVar
 
 from lockstep.kafka_client.blocking_connection import BlockingConnection
-from lockstep.protocol.client_errors import BrokerError, ClientError, ConnectionFailed
+from lockstep.kafka_client.security import ClientSecurity, Properties
+from lockstep.protocol.client_errors import BrokerError, ClientError, ConnectionFailed, ListenerMismatch
 from lockstep.protocol.cluster_view import (
     GROUP,
     LEADERSHIP_ERRORS,
@@ -36,6 +37,9 @@ T = TypeVar("T")
 
 _STALE_S: Final = 3.0
 """Longer than an election: a broker that knows no leader for so long may be cut off from the others."""
+_MISMATCH_TIMEOUT_S: Final = 1.0
+"""So long a client that was never served repeats a request at which the broker closes the connection: it may
+be about to stop, but its listener may also be of another kind."""
 NO_TOPIC: Final = "there is no such topic"
 NOT_CREATED: Final = (
     f"{NO_TOPIC}, and the brokers create none (auto.create.topics.enable=false): create it first"
@@ -48,9 +52,9 @@ class ClusterClient:
     Args:
         bootstrap: HOST:PORT of brokers, with commas between them; any one that responds is enough.
         timeout_s: for each connection, each response, and for `retry` as a whole.
-        security: the value of `kafka.security.protocol`; only PLAINTEXT is supported.
+        properties: Kafka's client properties of TLS and SASL, without `kafka.` before their names.
     Raises:
-        ClientError: for an invalid address or protocol.
+        ClientError: for an invalid address or property.
     """
 
     def __init__(
@@ -59,12 +63,12 @@ class ClusterClient:
         *,
         client_id: str = "lockstep-spark",
         timeout_s: float = 30.0,
-        security: str = "PLAINTEXT",
+        properties: Properties | None = None,
     ) -> None:
-        if security != "PLAINTEXT":
-            raise ClientError(
-                f"kafka.security.protocol={security}: Lockstep's brokers offer PLAINTEXT alone; leave it out"
-            )
+        try:
+            self._security = ClientSecurity.of(properties)
+        except ClientError as error:
+            raise ClientError(f"kafka.{error}") from None
         try:
             self._view = ClusterView(bootstrap)
         except ClientError as error:
@@ -166,7 +170,8 @@ class ClusterClient:
 
         Args: retriable: further errors after which the request may succeed.
         """
-        deadline, is_second = time.monotonic() + self.timeout_s, False
+        start, is_second = time.monotonic(), False
+        deadline = start + self.timeout_s
         schedule = RetrySchedule(deadline, _STALE_S)
         again = LEADERSHIP_ERRORS.union(retriable)
         while True:
@@ -174,12 +179,15 @@ class ClusterClient:
                 return attempt()
             except (BrokerError, ConnectionFailed) as error:
                 is_lost = isinstance(error, ConnectionFailed)
+                if isinstance(error, ListenerMismatch) and not self._view.addresses:
+                    deadline = min(deadline, start + _MISMATCH_TIMEOUT_S)
                 if self._is_closed or (isinstance(error, BrokerError) and error.code not in again):
                     raise
                 now = time.monotonic()
                 pause_s = schedule.pause_s(now)
                 if now >= deadline and (is_second or not is_lost):
                     raise
+                pause_s = None if pause_s is None or now + pause_s > deadline else pause_s
             if self._metadata_source is not None and schedule.is_stale(now):
                 self._view.suspect(self._metadata_source)
             is_second = True
@@ -198,7 +206,7 @@ class ClusterClient:
         connection = self._connections.get((host, port))
         if connection is None or not connection.is_open:
             connection = BlockingConnection.open(
-                host, port, client_id=self._client_id, timeout_s=self.timeout_s
+                host, port, client_id=self._client_id, timeout_s=self.timeout_s, security=self._security
             )
             self._connections[host, port] = connection
         return connection

@@ -7,18 +7,17 @@ instead (`OptionError`, as in the source).
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from lockstep.protocol.records.compression import Codec
-from spark_connector.options import OptionError, unknown_option
+from spark_connector.options import SECURITY_NAMES, OptionError, security_properties, unknown_option
 
 BOOTSTRAP: Final = "kafka.bootstrap.servers"
 TOPIC: Final = "topic"
 COMMIT_TOPIC: Final = "commitTopic"
 BATCH_BYTES: Final = "kafka.batch.size"
 COMPRESSION: Final = "kafka.compression.type"
-SECURITY: Final = "kafka.security.protocol"
 TIMEOUT: Final = "kafka.request.timeout.ms"
 INCLUDE_HEADERS: Final = "includeHeaders"
 ACCEPT_EPOCH: Final = "acceptEpoch"
@@ -29,10 +28,10 @@ _NAMES: Final = (
     COMMIT_TOPIC,
     BATCH_BYTES,
     COMPRESSION,
-    SECURITY,
     TIMEOUT,
     INCLUDE_HEADERS,
     ACCEPT_EPOCH,
+    *SECURITY_NAMES,
 )
 _SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname"})
 _KNOWN: Final = _SPARKS_OWN.union(name.lower() for name in _NAMES)
@@ -56,10 +55,11 @@ class SinkSettings:
     """None: the topic that belongs to the log group."""
     batch_bytes: int
     codec: Codec
-    security: str
     timeout_s: float
     accepted_epoch: int | None = None
     """An epoch that counts as done where it is committed, with any number of rows."""
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Kafka's client properties of TLS and SASL."""
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> SinkSettings:
@@ -82,9 +82,9 @@ class SinkSettings:
             given.get(COMMIT_TOPIC.lower()),
             _number(given, BATCH_BYTES, DEFAULT_BATCH_BYTES, MAX_BATCH_BYTES),
             codec,
-            given.get(SECURITY, "PLAINTEXT"),
             _number(given, TIMEOUT, 60_000, 86_400_000) / 1000,
             _epoch(given.get(ACCEPT_EPOCH.lower())),
+            security_properties(given),
         )
 
 

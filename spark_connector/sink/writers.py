@@ -60,7 +60,7 @@ class _SinkWriter:
 
     def cluster(self) -> ClusterClient:
         settings = self.settings
-        return ClusterClient(settings.bootstrap, timeout_s=settings.timeout_s, security=settings.security)
+        return ClusterClient(settings.bootstrap, timeout_s=settings.timeout_s, properties=settings.properties)
 
     def write(self, identity: WriteIdentity, batches: Iterator[Any], start: int) -> StageCommitMessage:
         """Runs one task: everything is staged when this returns."""

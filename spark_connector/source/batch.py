@@ -52,7 +52,7 @@ def connect(options: SourceOptions) -> ClusterClient:
     """Connects to the cluster of the options."""
     how = options.connection
     return ClusterClient(
-        how.bootstrap, client_id=how.client_id, timeout_s=how.timeout_s, security=how.security
+        how.bootstrap, client_id=how.client_id, timeout_s=how.timeout_s, properties=how.properties
     )
 
 

@@ -13,6 +13,7 @@ from lockstep.kafka_client import groups
 from lockstep.kafka_client.bootstrap import TURN_S, call_timeout_s, first_to_answer
 from lockstep.kafka_client.client import Client
 from lockstep.kafka_client.connection import BrokerConnection, ConnectionFailed, TimedOut
+from lockstep.kafka_client.security import WITHOUT_SECURITY
 from lockstep.protocol.messages.list_groups import ListGroupsRequest
 from lockstep.testing import RunningBroker
 from tests.lockstep.conftest import Run
@@ -60,7 +61,7 @@ async def test_a_broker_that_falls_silent_later_is_left_for_the_next(
 ) -> None:
     host, port = silent.split(":")
     async with Client(f"{silent},{running.bootstrap_servers}", timeout_s=8) as client:
-        hung = BrokerConnection(host, int(port), "test", 8)
+        hung = BrokerConnection(host, int(port), "test", 8, WITHOUT_SECURITY)
         connected = await BrokerConnection.open("127.0.0.1", running.port)
         hung._protocol, hung._wire = connected._protocol, connected._wire
         connected._open_wire().transport.write = lambda data: None  # type: ignore[method-assign]

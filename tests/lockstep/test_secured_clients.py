@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,59 +14,17 @@ import kafka
 import pytest
 from aiokafka.errors import KafkaConnectionError
 
-from compat_tests.probe import HOST, free_port
-from compat_tests.targets import LockstepTarget
-from lockstep.broker.security.sasl_listener import PLAIN_MODULE
-from tests.support.certificates import DAY, NOW, Authority, Issued
+from compat_tests.probe import HOST
+from tests.support.certificates import DAY, NOW, Issued
+from tests.support.secured import AUTHORITY, FOREIGN, USERS, SecuredTarget
 
-USERS = {
-    "PLAIN": ("alice", "secret"),
-    "SCRAM-SHA-256": ("bob", "pa,ss=1"),
-    "SCRAM-SHA-512": ("carol", "pa55word"),
-}
 REASON_SECONDS = 10.0
 """A client names its reason within two seconds; a busy machine takes longer."""
 
 
-class SecuredTarget(LockstepTarget):
-    """A broker with four listeners: for its probe, with TLS, with client certificates, with logins in TLS."""
-
-    def __init__(self, directory: Path, authority: Authority) -> None:
-        super().__init__(directory=directory)
-        self.tls, self.certified, self.login = (free_port() for _ in range(3))
-        store = authority.issue("broker").write_pem(directory / "broker.pem")
-        trusted = authority.write_pem(directory / "ca.pem")
-        ports = {"TLS": self.tls, "CERTIFIED": self.certified, "LOGIN": self.login}
-        plaintext = f"PLAINTEXT://{HOST}:{self.port}"
-        self.settings |= {
-            "listeners": ",".join([plaintext, *(f"{name}://{HOST}:{port}" for name, port in ports.items())]),
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,TLS:SSL,CERTIFIED:SSL,LOGIN:SASL_SSL",
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.location": str(store),
-            "ssl.truststore.type": "PEM",
-            "ssl.truststore.location": str(trusted),
-            "listener.name.certified.ssl.client.auth": "required",
-            "sasl.enabled.mechanisms": ",".join(USERS),
-            "listener.name.login.plain.sasl.jaas.config": f'{PLAIN_MODULE} required user_alice="secret";',
-        }
-
-    def _command(self) -> list[str]:
-        sets = [word for key, value in self.settings.items() for word in ("--set", f"{key}={value}")]
-        return [*self._program, "serve", "--data-dir", str(self.data_dir), *sets]
-
-    def add_users(self) -> None:
-        for mechanism, (user, password) in USERS.items():
-            if mechanism != "PLAIN":
-                words = ["users", "set", user, "--mechanism", mechanism, "-b", self.bootstrap]
-                subprocess.run([*self._program, *words], input=password.encode(), check=True)
-
-
-AUTHORITY, FOREIGN = Authority(), Authority("Foreign")
-
-
 @pytest.fixture(scope="module")
 def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredTarget]:
-    with SecuredTarget(tmp_path_factory.mktemp("secured"), AUTHORITY) as found:
+    with SecuredTarget(tmp_path_factory.mktemp("secured")) as found:
         found.add_users()
         yield found
 

@@ -190,6 +190,15 @@ def test_a_bad_response_in_the_same_read_fails_every_request(bad: bytes) -> None
     assert protocol.fail(broken.value) == ["first", "second"]
 
 
+def test_the_first_response_serves_nobody_yet() -> None:
+    protocol = opened()
+    for is_served in (False, True):
+        protocol.encode_request(protocol.api_versions_request(), 4, "waiter")
+        assert not protocol.is_served
+        feed(protocol, frames([struct.pack(">i", int(is_served))]))
+        assert protocol.is_served is is_served
+
+
 def test_a_failed_connection_keeps_the_first_reason() -> None:
     protocol = opened()
     for waiter in ("first", "second"):

@@ -175,6 +175,7 @@ def test_trim_keeps_an_unfinished_frame() -> None:
     ("start", "words"),
     [
         (b"\x16\x03\x01\x02\x00\x01", "TLS handshake"),
+        (b"\x15\x03\x03\x00\x02\x02\x0a", "TLS alert"),
         (b"GET / HTTP/1.1\r\n", "HTTP"),
         (b"\xff\xff\xff\xff", "-1 is negative"),
         (b"\x80\x00\x00\x00", "negative"),

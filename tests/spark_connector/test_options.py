@@ -98,8 +98,10 @@ def test_chosen() -> None:
         ),
         ({"kafka__linger__ms": "5"}, r"kafka\.linger\.ms: is not known\. There are assign"),
         ({"kafka__enable__auto__commit": "true"}, r"kafka\.enable\.auto\.commit: is not supported"),
-        ({"kafka__sasl__mechanism": "PLAIN"}, r"kafka\.sasl\.mechanism: the brokers offer neither"),
-        ({"kafka__security__protocol": "SSL"}, r"kafka\.security\.protocol: SSL is not offered"),
+        (
+            {"kafka__sasl__mechansim": "PLAIN"},
+            r"kafka\.sasl\.mechansim: is not known\. Did you mean kafka\.sasl\.mechanism\?",
+        ),
         ({"minOffsetsPerTrigger": "5"}, "minOffsetsPerTrigger: is not offered"),
         ({"kafka__bootstrap__servers": ""}, r"kafka\.bootstrap\.servers: is missing"),
         ({"subscribe": " , "}, "subscribe: ',' names no topic"),

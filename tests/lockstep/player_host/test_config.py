@@ -22,6 +22,7 @@ from lockstep.player_host.config import (
     parse,
     target_of,
 )
+from lockstep.player_host.player_process import PlayerProcess
 from tests.support.cases import each_case
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "player.md"
@@ -215,3 +216,33 @@ def test_orders() -> None:
     assert from_table(changed("order", "log group")).order == "log group"
     with pytest.raises(PlayerConfigError, match=r"^order: 'lsn' is none of partition, log group"):
         from_table(changed("order", "lsn"))
+
+
+def test_the_security_of_its_connections() -> None:
+    text = """
+player = "one"
+topic = "orders"
+route.by = "all"
+[client]
+security.protocol = "SASL_SSL"
+sasl.mechanism = "SCRAM-SHA-512"
+"ssl.truststore.location" = "ca.pem"
+"""
+    config = parse(text)
+    assert config.client == {
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "ssl.truststore.location": "ca.pem",
+    }
+    assert "SASL_SSL" not in repr(config)
+    with pytest.raises(PlayerConfigError, match=r"^client\.sasl\.jaas\.config: is not a text$"):
+        parse(text.replace("sasl.mechanism", "sasl.jaas.config = 1\nsasl.mechanism"))
+
+
+def test_keys_are_looked_at_before_the_start(tmp_path: Path) -> None:
+    for section, reason in (
+        ('[client]\nsecurity.protocol = "SLL"', r"^client: security\.protocol: 'SLL' is none of"),
+    ):
+        config = parse(f'player = "one"\ntopic = "t"\nroute.by = "all"\n{section}\n')
+        with pytest.raises(PlayerConfigError, match=reason):
+            PlayerProcess(config)
