@@ -20,6 +20,7 @@ from typing import Any, Final
 
 from lockstep.build_info import build
 from lockstep.commands import (
+    acls,
     certs,
     cluster,
     configs,
@@ -62,7 +63,20 @@ def parser() -> argparse.ArgumentParser:
     for options in (BOOTSTRAP_OPTIONS, (CONFIG_OPTION,), ("--timeout",)):
         root.add_argument(*options, action=_Misplaced, help=argparse.SUPPRESS)
     families = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for family in (serve, topics, configs, users, groups, produce, consume, cluster, certs, player, log):
+    for family in (
+        serve,
+        topics,
+        configs,
+        users,
+        acls,
+        groups,
+        produce,
+        consume,
+        cluster,
+        certs,
+        player,
+        log,
+    ):
         family.add_to(families)
     return root
 

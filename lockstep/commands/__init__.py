@@ -3,7 +3,7 @@
 | module | commands |
 |---|---|
 | `serve` | the broker |
-| `cluster`, `topics`, `configs`, `groups`, `users` | administration |
+| `cluster`, `topics`, `configs`, `groups`, `users`, `acls` | administration |
 | `produce`, `consume` | records from and to standard input and output |
 | `player` | a player, and its administration |
 | `log` | verification and dump of a stopped broker's files; skipping of damaged records |
