@@ -47,6 +47,7 @@ from lockstep.broker.produce.compiled_fast_path import CONNECTION
 from lockstep.broker.security.scram import Credential, ScramMechanism, TokenLogin
 from lockstep.broker.settings.addresses import WILDCARD_HOSTS, Listener
 from lockstep.broker.settings.config import PLAINTEXT, Settings
+from lockstep.broker.settings.metrics_settings import SSL
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.raft.membership import ConfigurationRejected
 from lockstep.storage.types import StorageError
@@ -201,6 +202,8 @@ class Broker:
             self._securities.open_peers(settings, peer_listener, can_be_reached)
         if (metrics := settings.metrics_listener()) is not None:
             self._metrics_sockets = bind(metrics, METRICS_PORT_HINT)
+            if settings.lockstep_metrics_security_protocol == SSL:
+                self._securities.open_tls(settings, metrics)
         self._securities.open(settings, settings.client_listeners())
         self._first_users = parse_first_users(settings.lockstep_scram_users)
         for listener in settings.client_listeners():
@@ -317,7 +320,11 @@ class Broker:
             NodeCollector(cluster, nodes, connections, assembly.fetch_purgatory, reason_now, dropped_lines),
             GroupCollector(cluster, nodes, assembly.appenders, assembly.transactions),
         )
-        self._metrics = HttpListener(pages(self.settings.node_id, reason_now, collectors))
+        self._metrics = HttpListener(
+            pages(self.settings.node_id, reason_now, collectors),
+            tls=self._securities.tls.get(listener),
+            token=self.settings.lockstep_metrics_token or "",
+        )
         try:
             await self._metrics.open(self._metrics_sockets)
         except OSError as error:

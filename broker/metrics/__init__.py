@@ -1,5 +1,6 @@
 """The state of this node over HTTP: for Prometheus, for load balancers and for people. Off by default.
 
-`http` serves pages, `pages` lists them, `exposition` reads the broker's state when it is scraped, `health`
-reports why a node does not serve. Nothing here is imported unless `lockstep.metrics.listener` is set.
+`http` serves pages, over TLS by `tls_streams`, `pages` lists them, `exposition` reads the broker's state when
+it is scraped, `health` reports why a node does not serve. Nothing here is imported unless
+`lockstep.metrics.listener` is set.
 """

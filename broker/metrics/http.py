@@ -3,7 +3,7 @@
 Owns: reading a request within limits, one per connection, and writing the response. Invariants: whatever is
 sent here ends at most its own connection, after `timeout_seconds` at the latest; no more than
 `MAX_CONNECTIONS` are open; bodies are read for changes alone, and only as JSON, which no page of another site
-may send unasked.
+may send unasked. With a token nothing is shown or changed for a client that does not send it.
 
 Pages are made on the event loop and not on a thread, as the library's own server would: they read what only
 the loop changes (dicts that may grow meanwhile), and a page takes it a millisecond or two. A web framework
@@ -14,12 +14,16 @@ Does not: know the content of the pages (`pages.py`).
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
 import re
 import socket
+import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from http import HTTPStatus
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
+
+from lockstep.broker.metrics.tls_streams import TlsStreams
 
 log = logging.getLogger("lockstep.metrics")
 
@@ -89,6 +93,14 @@ class _Request(NamedTuple):
     """By lower-case name."""
 
 
+class HasContext(Protocol):
+    """The TLS of a listener, as `broker/security/tls_context.py` has it."""
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """The context of connections that begin now."""
+
+
 class HttpListener:
     """See the module.
 
@@ -97,6 +109,8 @@ class HttpListener:
         timeout_seconds: how long a request and its response may take together.
         change_handler: what makes a change; None where nothing can be changed.
         methods_of: the methods that change what is at a path; none where nothing is.
+        tls: None without TLS.
+        token: what clients send in `Authorization: Bearer`; empty for any client.
     """
 
     def __init__(
@@ -105,7 +119,11 @@ class HttpListener:
         timeout_seconds: float = TIMEOUT_SECONDS,
         change_handler: ChangeHandler | None = None,
         methods_of: Callable[[str], Sequence[str]] = lambda path: (),
+        tls: HasContext | None = None,
+        token: str = "",
     ) -> None:
+        self._tls = tls
+        self._token = token
         self._pages = pages
         self._change_handler = change_handler
         self._methods_of = methods_of
@@ -139,7 +157,13 @@ class HttpListener:
         self._connections.add(task)
         try:
             async with asyncio.timeout(self._timeout_seconds):
-                await self._respond_once(reader, writer)
+                if self._tls is None:
+                    await self._respond_once(reader, writer, bytes)
+                else:
+                    limit = HEAD_BYTES + BODY_BYTES
+                    tls = TlsStreams(reader, writer, self._tls.context, limit, HEAD_BYTES)
+                    async with tls.open():
+                        await self._respond_once(tls.reader, writer, tls.seal)
         except (TimeoutError, OSError, EOFError):
             pass  # too slow, or gone
         finally:
@@ -147,7 +171,9 @@ class HttpListener:
             if not writer.is_closing():
                 writer.transport.abort()
 
-    async def _respond_once(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _respond_once(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, seal: Callable[[bytes], bytes]
+    ) -> None:
         method = ""
         try:
             request = await _request(reader)
@@ -160,13 +186,15 @@ class HttpListener:
         except _ChangeRejected as rejection:
             page = _error_page(rejection.status)
         writer.transport.set_write_buffer_limits(high=0)  # then drained means sent
-        writer.write(_encode(page, with_body=method != "HEAD"))
+        writer.write(seal(_encode(page, with_body=method != "HEAD")))
         await writer.drain()
         writer.close()
 
     async def _page(self, request: _Request, reader: asyncio.StreamReader) -> Page:
         """Raises _ChangeRejected, EOFError."""
         method, path, _ = request
+        if self._token and not _has_token(request, self._token):
+            return _error_page(HTTPStatus.UNAUTHORIZED, "WWW-Authenticate: Bearer")
         page_factory = self._pages.get(path)
         try:
             if self._change_handler is not None and method in ("POST", "DELETE"):
@@ -184,6 +212,13 @@ class HttpListener:
         except Exception:
             log.exception("%s failed", path)
             return _error_page(HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+def _has_token(request: _Request, token: str) -> bool:
+    """Compares in a time that does not depend on where the two differ."""
+    scheme, _, given = request.headers.get("authorization", "").partition(" ")
+    is_equal = hmac.compare_digest(given.strip().encode(), token.encode())
+    return is_equal and scheme.lower() == "bearer"
 
 
 async def _body(request: _Request, reader: asyncio.StreamReader) -> bytes:

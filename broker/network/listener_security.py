@@ -83,11 +83,16 @@ class ListenerSecurities:
                 if protocol not in TLS_PROTOCOLS and PLAIN in sasl.mechanisms:
                     log.warning("listener %s: passwords of PLAIN are readable without TLS", listener.name)
             if protocol in TLS_PROTOCOLS:
-                # Here and not above: the library takes 10 MB, which only who encrypts should pay.
-                from lockstep.broker.security.tls_context import TlsListener
+                self.open_tls(settings, listener, with_sasl)
 
-                tls = self.tls[listener] = TlsListener(security, lambda: datetime.now(UTC), with_sasl)
-                _warn_of_expiry(tls)
+    def open_tls(self, settings: Settings, listener: Listener, with_sasl: bool = False) -> None:
+        """Make the TLS of a listener, with warnings in the log. Raises ConfigError."""
+        # Here and not above: the library takes 10 MB, which only who encrypts should pay.
+        from lockstep.broker.security.tls_context import TlsListener
+
+        security = settings.security_of(listener)
+        tls = self.tls[listener] = TlsListener(security, lambda: datetime.now(UTC), with_sasl)
+        _warn_of_expiry(tls)
 
     def clients_of(self, listener: Listener, address: str) -> str:
         """The clients that a listener serves, in words."""

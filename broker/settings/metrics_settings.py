@@ -1,11 +1,17 @@
-"""The setting of the metrics listener: a part of `config.Settings`."""
+"""The settings of the metrics listener: a part of `config.Settings`."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from lockstep.broker.settings.addresses import Listener, parse_host_port
 from lockstep.broker.settings.properties import Kind, setting
+
+METRICS: Final = "METRICS"
+"""The name of that listener, in settings of its own."""
+PLAINTEXT: Final = "PLAINTEXT"
+SSL: Final = "SSL"
 
 
 @dataclass(frozen=True)
@@ -16,10 +22,25 @@ class MetricsSettings:
         "lockstep.metrics.listener",
         Kind.STRING,
         "",
-        "HOST:PORT of metrics and health over HTTP; empty: none. Whoever reaches it may read them.",
+        "HOST:PORT of metrics and health over HTTP; empty: none. Without a token or client certificates "
+        "whoever reaches it may read them.",
+    )
+    lockstep_metrics_security_protocol: str = setting(
+        "lockstep.metrics.security.protocol",
+        Kind.STRING,
+        PLAINTEXT,
+        "SSL: metrics over HTTPS, by the `ssl.` settings, or those of this listener alone, "
+        "`listener.name.metrics.ssl.`.",
+        choices=(PLAINTEXT, SSL),
+    )
+    lockstep_metrics_token: str | None = setting(
+        "lockstep.metrics.token",
+        Kind.PASSWORD,
+        None,
+        "What a client of the metrics has to send: `Authorization: Bearer TOKEN`. Empty: nothing.",
     )
 
     def metrics_listener(self) -> Listener | None:
         """That address; None where nothing is to be served. Raises ConfigError."""
         text = self.lockstep_metrics_listener
-        return parse_host_port(text, "lockstep.metrics.listener") if text else None
+        return replace(parse_host_port(text, "lockstep.metrics.listener"), name=METRICS) if text else None

@@ -22,6 +22,7 @@ from lockstep.broker.settings.foreign_names import (
     unused_names_warning,
 )
 from lockstep.broker.settings.kafka_names import UNUSED_KAFKA_NAMES
+from lockstep.broker.settings.metrics_settings import SSL
 from lockstep.broker.settings.peer_settings import PEERS_LISTENER
 from lockstep.broker.settings.properties import ConfigError, Property, raise_all
 from lockstep.broker.settings.security_settings import (
@@ -126,6 +127,8 @@ def _unused_security(settings: Settings) -> list[str]:
     }
     if settings.uses_peer_tls:
         encrypted.add(PEERS_LISTENER.lower())
+    if (metrics := settings.metrics_listener()) and settings.lockstep_metrics_security_protocol == SSL:
+        encrypted.add(metrics.name.lower())
     unused = [name for name in SECURITY_PROPERTIES if name in settings.explicit and not encrypted]
     for name in settings.listener_texts:
         split = split_listener_name(name)

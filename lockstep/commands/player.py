@@ -18,9 +18,11 @@ from lockstep.commands.options import (
     print_json,
     print_table,
 )
-from lockstep.failures import CommandFailed
+from lockstep.failures import CommandFailed, os_error
 
 if TYPE_CHECKING:
+    import http.client
+
     from lockstep.player_host.player_process import PlayerProcess
 
 DEFAULT_ADDRESS: Final = "localhost:9780"
@@ -78,6 +80,14 @@ def add_to(families: Families) -> None:
             default=DEFAULT_ADDRESS,
             metavar="HOST:PORT",
             help=f"the address of the player (default {DEFAULT_ADDRESS})",
+        )
+        command.add_argument(
+            "--token-file",
+            metavar="FILE",
+            help="the player's listen_token, in a file that others cannot read",
+        )
+        command.add_argument(
+            "--ca", metavar="FILE", help="HTTPS: the authority of the player's listen_certificate"
         )
         command.add_argument(
             "--timeout",
@@ -197,9 +207,11 @@ def _send_request(options: argparse.Namespace, method: str, path: str, body: obj
         where = parse_listener(options.player, "--player")
     except ConfigError as error:
         raise CommandFailed(str(error)) from error
-    connection = http.client.HTTPConnection(where.host, where.port, timeout=options.timeout)
+    headers = {"Content-Type": "application/json"} if method == "POST" else {}
+    if options.token_file:
+        headers["Authorization"] = f"Bearer {_read_token(options.token_file)}"
+    connection = _connection(where.host, where.port, options)
     try:
-        headers = {"Content-Type": "application/json"} if method == "POST" else {}
         connection.request(method, path, "" if body is None else json.dumps(body), headers)
         response = connection.getresponse()
         text = response.read()
@@ -211,6 +223,8 @@ def _send_request(options: argparse.Namespace, method: str, path: str, body: obj
         raise CommandFailed(f"what answers at {options.player} is no player: it speaks no HTTP") from error
     finally:
         connection.close()
+    if response.status == 401:
+        raise CommandFailed(f"the player at {options.player} wants its listen_token: see --token-file")
     try:
         found = json.loads(text)
         if not isinstance(found, dict):
@@ -221,6 +235,34 @@ def _send_request(options: argparse.Namespace, method: str, path: str, body: obj
     if response.status != 200:
         raise CommandFailed(str(found.get("error", found)))
     return found
+
+
+def _read_token(file: str) -> str:
+    """Raises CommandFailed."""
+    from pathlib import Path
+
+    try:
+        return Path(file).read_text(encoding="ascii").strip()
+    except OSError as error:
+        raise os_error(error) from error
+    except UnicodeDecodeError:
+        raise CommandFailed(f"{file} has no token, which is one word in ASCII") from None
+
+
+def _connection(host: str, port: int, options: argparse.Namespace) -> http.client.HTTPConnection:
+    """Raises CommandFailed."""
+    import http.client
+    import ssl
+
+    if not options.ca:
+        return http.client.HTTPConnection(host, port, timeout=options.timeout)
+    try:
+        context = ssl.create_default_context(cafile=options.ca)
+    except ssl.SSLError:
+        raise CommandFailed(f"--ca {options.ca}: no certificate can be read from it") from None
+    except OSError as error:
+        raise CommandFailed(f"--ca {options.ca}: {(error.strerror or str(error)).lower()}") from None
+    return http.client.HTTPSConnection(host, port, timeout=options.timeout, context=context)
 
 
 def _is_well(found: dict[str, Any]) -> bool:

@@ -11,15 +11,15 @@
 | `POST /targets/NAME/pause`, `POST /targets/NAME/resume` | pauses it, resumes it |
 
 Owns: these requests and responses, whichever process delivers, and their listener. Invariants: every response
-to a change reports that it lasts as long as the process. Does not: authenticate; any client that reaches the
-port may do all of it (`lockstep.broker.metrics.http` keeps out web pages that a browser on the same machine
-shows).
+to a change reports that it lasts as long as the process. Without a token any client that reaches the port may
+do all of it (`lockstep.broker.metrics.http` keeps out web pages that a browser on the same machine shows).
 """
 
 from __future__ import annotations
 
 import json
 import re
+import ssl
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from html import escape
 from http import HTTPStatus
@@ -30,9 +30,9 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from lockstep.broker.metrics.http import ChangeRequest, HttpListener, Page, index
-from lockstep.broker.network.listeners import bind, host_and_port
+from lockstep.broker.network.listeners import CannotListen, bind, host_and_port
 from lockstep.broker.settings.addresses import parse_listener
-from lockstep.player_host.config import PlayerConfigError, target_of
+from lockstep.player_host.config import PlayerConfig, PlayerConfigError, target_of
 from lockstep.player_host.exposition import PlayerCollector
 from lockstep.player_host.players import Players
 
@@ -72,12 +72,31 @@ def status_of(players: Players, standings: Iterable[LogStatus], **more: object) 
     return {**found, **more, "logs": logs, "changes_last": LASTS}
 
 
-async def start_listener(listen: str, players: Players, status: Status) -> tuple[HttpListener, str]:
-    """The listener at HOST:PORT, and where it really listens. Raises CannotListen."""
-    listener = parse_listener(listen, "listen")
+class _Tls:
+    """The context of a listener with HTTPS."""
+
+    def __init__(self, certificate: str) -> None:
+        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.context.load_cert_chain(certificate, password=lambda: "")
+
+
+async def start_listener(config: PlayerConfig, players: Players, status: Status) -> tuple[HttpListener, str]:
+    """The listener at `listen`, and where it really listens. Raises CannotListen."""
+    listener = parse_listener(config.listen or "", "listen")
+    try:
+        tls = _Tls(config.listen_certificate) if config.listen_certificate else None
+    except OSError as error:  # ssl's among them
+        reason = "no such file" if isinstance(error, FileNotFoundError) else "no key with its certificate"
+        raise CannotListen(f"listen_certificate: {config.listen_certificate}: {reason}") from None
     sockets = bind(listener, "listen = HOST:PORT in its configuration")
     changes = Changes(players)
-    http = HttpListener(pages(players, status), change_handler=changes, methods_of=changes.methods)
+    http = HttpListener(
+        pages(players, status),
+        change_handler=changes,
+        methods_of=changes.methods,
+        tls=tls,
+        token=config.listen_token,
+    )
     await http.open(sockets)
     return http, host_and_port(listener.host, sockets[0].getsockname()[1])
 

@@ -15,8 +15,9 @@ from typing import Any, Final, Literal, TypeVar, get_args
 
 from lockstep.player.core.settings import Bound, PlayerSettings
 from lockstep.player.routing.header import TARGETS_HEADER
-from lockstep.player.transport.factory import Transport
+from lockstep.player.transport.factory import NO_TLS, Transport
 from lockstep.player.transport.limits import MESSAGE_BYTES, PART_HEADER_BYTES
+from lockstep.player.transport.tls_files import TlsFiles
 from lockstep.protocol.lock_words import PREFIX as RESERVED
 
 T = TypeVar("T")
@@ -111,10 +112,16 @@ class PlayerConfig:
     transport: Transport = "grpc"
     listen: str | None = None
     """HOST:PORT of status, metrics and changes at run time; None for no such thing."""
+    listen_token: str = field(default="", repr=False)
+    """What clients of `listen` have to send; empty for any client."""
+    listen_certificate: str = ""
+    """A PEM file with key and certificates, for HTTPS at `listen`; empty for HTTP."""
     settings: PlayerSettings = field(default_factory=PlayerSettings)
     claims: ClaimsConfig = field(default_factory=ClaimsConfig)
     client: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Kafka's client properties of TLS and SASL, for the connections to the brokers."""
+    tls: TlsFiles | None = None
+    """TLS for the connections to the targets; None for none."""
 
 
 def parse(text: str, bootstrap: str = PlayerConfig.bootstrap) -> PlayerConfig:
@@ -145,11 +152,16 @@ def from_table(document: Table, bootstrap: str = PlayerConfig.bootstrap) -> Play
         order=top.take("order", _one_of(*get_args(Order)), PlayerConfig.order),
         transport=top.take("transport", _one_of(*get_args(Transport)), PlayerConfig.transport),
         listen=top.take("listen", _host_port, None),
+        listen_token=top.take("listen_token", _text, ""),
+        listen_certificate=top.take("listen_certificate", _text, ""),
         settings=_settings(top.take("settings", _table, {})),
         claims=_claims(top.take("claims", _table, {})),
         client=_properties("client", top.take("client", _table, {})),
+        tls=_tls(top.take("tls", _table, None)),
     )
     top.end()
+    if config.tls is not None and config.transport != "grpc":
+        raise PlayerConfigError("tls", NO_TLS)
     return config
 
 
@@ -238,6 +250,15 @@ def _claims(table: Table) -> ClaimsConfig:
     if claims.lease_ms < 2 * claims.renew_ms:
         raise PlayerConfigError("claims.lease_ms", f"{claims.lease_ms} is not twice claims.renew_ms")
     return claims
+
+
+def _tls(table: Table | None) -> TlsFiles | None:
+    if table is None:
+        return None
+    reader = _Reader("tls", table)
+    files = TlsFiles(*(reader.take(name, _text, "") for name in ("trusted", "certificate", "key")))
+    reader.end()
+    return files
 
 
 def _properties(key: str, table: Table) -> dict[str, str]:

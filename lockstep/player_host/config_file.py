@@ -1,4 +1,5 @@
-"""A player's configuration from its file, and where a function that it names is looked for."""
+"""A player's configuration from its file, whether the keys that it names can be used, and where a function
+that it names is looked for."""
 
 from __future__ import annotations
 
@@ -7,6 +8,19 @@ from pathlib import Path
 
 from lockstep.failures import CommandFailed
 from lockstep.player_host.config import ByFunction, PlayerConfig, PlayerConfigError, parse
+
+
+def check_tls(config: PlayerConfig) -> None:
+    """Raises PlayerConfigError where the files of TLS cannot be used."""
+    if config.tls is None:
+        return
+    try:
+        config.tls.channel_credentials()
+    except OSError as error:
+        problem = (error.strerror or "").lower()
+        raise PlayerConfigError("tls", f"cannot read {error.filename}: {problem}") from error
+    except ValueError as error:
+        raise PlayerConfigError("tls", str(error)) from None
 
 
 def read(file: str, bootstrap: str = PlayerConfig.bootstrap) -> PlayerConfig:

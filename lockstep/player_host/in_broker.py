@@ -21,6 +21,7 @@ from lockstep.player.source.interface import Source
 from lockstep.player.transport.factory import make_streams
 from lockstep.player_host.admin import LogStatus, start_listener, status_of
 from lockstep.player_host.config import PlayerConfig
+from lockstep.player_host.config_file import check_tls
 from lockstep.player_host.local_players import LocalPlayers
 from lockstep.player_host.players import Players
 from lockstep.player_host.routers import never_named, router_of
@@ -31,10 +32,11 @@ log = logging.getLogger("lockstep.player")
 class PlayerInBroker:
     """A `lockstep.broker.main.Companion`: entered, it delivers; left, it has released everything.
 
-    Raises PlayerConfigError: a routing function that is not there.
+    Raises PlayerConfigError: a routing function or a key that is not there.
     """
 
     def __init__(self, config: PlayerConfig) -> None:
+        check_tls(config)
         self.config = config
         self._targets = dict(config.targets)
         self._route = router_of(config.route, self._targets)
@@ -44,7 +46,7 @@ class PlayerInBroker:
     @contextlib.asynccontextmanager
     async def __call__(self, broker: Broker) -> AsyncIterator[Players]:
         """Raises CannotStart: where it is to listen it cannot."""
-        streams = make_streams(self.config.transport)
+        streams = make_streams(self.config.transport, self.config.tls)
         players = Players(self.config, self._route, streams, self._targets)
         config, assembly = self.config, broker.assembly
 
@@ -84,7 +86,7 @@ class PlayerInBroker:
             return None
         try:
             http, address = await start_listener(
-                self.config.listen, players, lambda: _status(players, local_players)
+                self.config, players, lambda: _status(players, local_players)
             )
         except CannotListen as error:
             raise CannotStart(f"the player: {error}") from error

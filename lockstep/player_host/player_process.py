@@ -26,6 +26,7 @@ from lockstep.player_host.admin import LogStatus, start_listener, status_of
 from lockstep.player_host.claims import Claims, ClaimsUnusable
 from lockstep.player_host.claims_topic import ClaimsTopic
 from lockstep.player_host.config import PlayerConfig, PlayerConfigError
+from lockstep.player_host.config_file import check_tls
 from lockstep.player_host.players import Players
 from lockstep.player_host.remote_source import RemoteSource
 from lockstep.player_host.routers import never_named, router_of
@@ -55,6 +56,7 @@ class PlayerProcess:
             ClientSecurity.of(config.client)
         except InvalidProperty as error:
             raise PlayerConfigError("client", str(error)) from None
+        check_tls(config)
         self.config = config
         self._client_id = f"lockstep-player-{config.player}"
         self._targets = dict(config.targets)
@@ -72,7 +74,7 @@ class PlayerProcess:
     async def start(self) -> None:
         """Raises CannotDeliver; then `stop` still cleans up."""
         config = self.config
-        self._streams = make_streams(config.transport)
+        self._streams = make_streams(config.transport, config.tls)
         self._players = Players(config, self._route, self._streams, self._targets)
         self._claims = Claims(
             ClaimsTopic(config.bootstrap, config.claims.topic, config.player, config.client),
@@ -154,7 +156,7 @@ class PlayerProcess:
         """Raises CannotListen."""
         if self.config.listen is None:
             return
-        self._http, self.address = await start_listener(self.config.listen, self._players, self.status)
+        self._http, self.address = await start_listener(self.config, self._players, self.status)
 
     async def _partitions(self) -> list[int]:
         """Raises ClientError, CannotDeliver."""

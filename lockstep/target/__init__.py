@@ -17,6 +17,7 @@
 | `Delivered`, `EntryRecords`, `Record` | what is applied |
 | `ForbiddenInApply` | the error for an application that commits by itself |
 | `TargetSettings` | bounds |
+| `TlsFiles` | TLS between player and target |
 
 `PostgresStore` needs psycopg 3, which the extra `sql` brings. The rules are in
 `lockstep.player.target.target_position`; a store of one's own keeps to `lockstep.player.target.store`.
@@ -33,6 +34,7 @@ from lockstep.player.target.records import Delivered, EntryRecords, LogName
 from lockstep.player.target.sessions import TargetSettings
 from lockstep.player.target.sqlite import SqliteStore
 from lockstep.player.target.webhook import Webhook
+from lockstep.player.transport.tls_files import TlsFiles
 from lockstep.protocol.records.record import Record
 from lockstep.target.server import Serving, serve, serve_in_thread
 
@@ -51,6 +53,7 @@ __all__ = [
     "Serving",
     "SqliteStore",
     "TargetSettings",
+    "TlsFiles",
     "Webhook",
     "serve",
     "serve_in_thread",

@@ -16,6 +16,7 @@ from lockstep.player.target.sessions import StoreSessions, TargetSettings
 from lockstep.player.target.store import TargetStore
 from lockstep.player.target.threads import in_thread
 from lockstep.player.transport.factory import Transport, make_server
+from lockstep.player.transport.tls_files import TlsFiles
 
 _log = logging.getLogger("lockstep.target")
 
@@ -35,20 +36,22 @@ async def serve(
     transport: Transport = "grpc",
     inline: bool = False,
     settings: TargetSettings | None = None,
+    tls: TlsFiles | None = None,
 ) -> AsyncIterator[Serving]:
     """Listens for players until the block ends.
 
     Args:
-        listen: HOST:PORT (port 0: any that is free), or unix:PATH. There is no encryption:
-            who can connect can send.
+        listen: HOST:PORT (port 0: any that is free), or unix:PATH. Without `tls` any player that can connect
+            can send.
         transport: raw frames have less delay; the player must use the same.
         inline: apply on the event loop. See `StoreSessions`.
+        tls: the certificate of this target, and whom it trusts: only players with a certificate of theirs.
     Raises:
-        OSError: the address cannot be bound.
-        ValueError: there is no such transport, or `listen` is no address.
+        OSError: the address cannot be bound, or a file of TLS cannot be read.
+        ValueError: there is no such transport, `listen` is no address, or keys do not fit.
     """
     sessions = StoreSessions(store, settings, inline=inline)
-    server = make_server(transport, sessions)
+    server = make_server(transport, sessions, tls)
     address = await server.start(listen)
     _log.info("target ready, serving players on %s", address)
     try:
@@ -64,6 +67,7 @@ def serve_in_thread(
     *,
     transport: Transport = "grpc",
     settings: TargetSettings | None = None,
+    tls: TlsFiles | None = None,
 ) -> AbstractContextManager[Serving]:
     """Like `serve` for applications without asyncio: on a loop in a thread. `apply` runs in other threads."""
-    return in_thread(lambda: serve(store, listen, transport=transport, settings=settings))
+    return in_thread(lambda: serve(store, listen, transport=transport, settings=settings, tls=tls))

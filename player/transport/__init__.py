@@ -6,6 +6,7 @@
 | `limits` | every bound, with its reason |
 | `wire` | messages to protobuf bytes and back |
 | `grpc_streams`, `grpc_server` | gRPC, on the player's side and on a target's |
+| `tls_files` | the keys of TLS over gRPC |
 | `frames` | messages to frames of our own and back |
 | `raw_streams`, `raw_server` | those frames over a plain socket, on either side |
 | `factory` | the transports by their names in configurations |

@@ -43,6 +43,7 @@ class GrpcServer:
     Args:
         message_bytes: a larger message ends its stream (RESOURCE_EXHAUSTED).
         hello_timeout_s: a stream without a Hello by then is ended.
+        credentials: of TLS; None for none.
     """
 
     def __init__(
@@ -50,7 +51,9 @@ class GrpcServer:
         sessions: Sessions,
         message_bytes: int = MESSAGE_BYTES,
         hello_timeout_s: float = HELLO_TIMEOUT_S,
+        credentials: grpc.ServerCredentials | None = None,
     ) -> None:
+        self._credentials = credentials
         self.sessions = sessions
         self.hello_timeout_s = hello_timeout_s
         self._message_bytes = message_bytes
@@ -70,7 +73,7 @@ class GrpcServer:
         play = grpc.stream_stream_rpc_method_handler(self._play)  # bytes both ways
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: play}),))
         try:
-            found = _bind(server, address, parsed)
+            found = _bind(server, address, parsed, self._credentials)
         except OSError as error:
             await server.stop(None)
             raise describe_bind_error(address, error) from error
@@ -96,7 +99,12 @@ class GrpcServer:
             await context.abort(code, words[:MAX_REASON_CHARS])
 
 
-def _bind(server: Any, address: str, parsed: str | tuple[str, int]) -> str:
+def _bind(
+    server: Any,
+    address: str,
+    parsed: str | tuple[str, int],
+    credentials: grpc.ServerCredentials | None,
+) -> str:
     """Have gRPC bind every address of the host at one port; the address with that port. Raises OSError.
 
     By itself gRPC is content with one of them, and only its own log has the error of the others.
@@ -106,7 +114,11 @@ def _bind(server: Any, address: str, parsed: str | tuple[str, int]) -> str:
         addresses = [address]  # a port 0 is gRPC's to choose then
     for each in addresses:
         try:
-            port: int = server.add_insecure_port(each)
+            port: int = (
+                server.add_insecure_port(each)
+                if credentials is None
+                else server.add_secure_port(each, credentials)
+            )
         except RuntimeError as error:
             raise OSError(errno.EADDRINUSE, "gRPC cannot bind it") from error
     return with_port(address, port)

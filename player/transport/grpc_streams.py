@@ -3,7 +3,7 @@
 Invariants: one write at a time; a batch is written when gRPC has taken it for sending, which its flow
 control delays; a heartbeat goes between two batches. A stream that failed, or was aborted, takes its
 connection out of use, so that the next one reconnects instead of waiting for a dead peer, and gRPC's own
-backoff never delays a player. Does not: encrypt, retry, or detect failures (the player's heartbeats do).
+backoff never delays a player. Does not: retry, or detect failures (the player's heartbeats do).
 """
 
 from __future__ import annotations
@@ -32,10 +32,14 @@ class GrpcStreams:
 
     Args:
         message_bytes: a larger batch ends its stream instead of being sent; a target has a limit of its own.
+        credentials: of TLS; None for none.
     """
 
-    def __init__(self, message_bytes: int = MESSAGE_BYTES) -> None:
+    def __init__(
+        self, message_bytes: int = MESSAGE_BYTES, credentials: grpc.ChannelCredentials | None = None
+    ) -> None:
         self._message_bytes = message_bytes
+        self._credentials = credentials
         self._connections: dict[str, _Connection] = {}
         """The connections for new streams."""
         self._streams: set[GrpcStream] = set()
@@ -44,7 +48,9 @@ class GrpcStreams:
     def open(self, address: str, handshake: Handshake, events: StreamEvents) -> GrpcStream:
         connection = self._connections.get(address)
         if connection is None:
-            connection = self._connections[address] = _Connection(address, self._message_bytes)
+            connection = self._connections[address] = _Connection(
+                address, self._message_bytes, self._credentials
+            )
         stream = GrpcStream(connection.call(), handshake, events, self._message_bytes, self._on_close)
         stream.connection = connection
         connection.streams += 1
@@ -74,7 +80,7 @@ class _Connection:
 
     __slots__ = ("_play", "address", "channel", "streams")
 
-    def __init__(self, address: str, message_bytes: int) -> None:
+    def __init__(self, address: str, message_bytes: int, credentials: grpc.ChannelCredentials | None) -> None:
         self.address = address
         self.streams = 0
         options: list[tuple[str, int]] = [
@@ -83,7 +89,10 @@ class _Connection:
             ("grpc.enable_http_proxy", 0),
             ("grpc.use_local_subchannel_pool", 1),  # a channel of its own is a connection of its own
         ]
-        self.channel = grpc.aio.insecure_channel(address, options)
+        if credentials is None:
+            self.channel = grpc.aio.insecure_channel(address, options)
+        else:
+            self.channel = grpc.aio.secure_channel(address, credentials, options)
         self._play: Any = self.channel.stream_stream(f"/{SERVICE}/{METHOD}", None, None)
 
     def call(self) -> Any:

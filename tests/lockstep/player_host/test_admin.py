@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import socket
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lockstep.broker.metrics.http import HttpListener
-from lockstep.player_host.admin import LASTS, Changes, pages
+from lockstep.broker.network.listeners import CannotListen
+from lockstep.cli import main
+from lockstep.player_host.admin import LASTS, Changes, pages, start_listener
 from lockstep.player_host.players import Players
 from tests.broker.metrics.scraping import get, scrape
 from tests.broker.metrics.test_http import said
 from tests.lockstep.player_host.test_players import played, players_of
 from tests.player.driver.doubles import MemoryLog, MemoryStreams, has_all, until
+from tests.support.certificates import Authority
 
 
 @pytest.fixture
@@ -129,3 +135,36 @@ async def test_what_is_refused(
     assert found == status
     assert answer.get("error", "").startswith(said)
     assert players.status() == before
+
+
+async def test_https_and_a_token(
+    players: Players, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    authority, token = Authority(), tmp_path / "token"
+    token.write_text("s3cret\n")
+    config = replace(
+        players.config,
+        listen="127.0.0.1:0",
+        listen_token="s3cret",
+        listen_certificate=str(authority.issue().write_pem(tmp_path / "player.pem")),
+    )
+    assert "s3cret" not in repr(config)
+    http, address = await start_listener(config, players, lambda: players.status() | {"logs": []})
+    ca = str(authority.write_pem(tmp_path / "ca.pem"))
+    status = ["player", "status", "--player", address, "--json"]
+    try:
+        for more, reason in (
+            (["--ca", ca, "--token-file", str(token)], ""),
+            (["--ca", ca], "wants its listen_token: see --token-file"),
+            (["--token-file", str(token)], "no player answers"),
+            (["--ca", str(token)], "no certificate can be read"),
+            (["--ca", ca, "--token-file", f"{token}s"], "no such file"),
+        ):
+            await asyncio.to_thread(main, [*status, *more])
+            told = capsys.readouterr()
+            assert reason in told.err and bool(told.out) is (reason == "")
+    finally:
+        await http.close()
+    for path in ("nowhere.pem", str(token)):
+        with pytest.raises(CannotListen, match=f"listen_certificate: {path}: no"):
+            await start_listener(replace(config, listen_certificate=path), players, players.status)

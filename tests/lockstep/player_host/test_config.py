@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lockstep.player.core.settings import Bound, PlayerSettings
+from lockstep.player.transport.tls_files import TlsFiles
 from lockstep.player_host.config import (
     ByFunction,
     ByHeader,
@@ -227,6 +228,9 @@ route.by = "all"
 security.protocol = "SASL_SSL"
 sasl.mechanism = "SCRAM-SHA-512"
 "ssl.truststore.location" = "ca.pem"
+[tls]
+trusted = "ca.pem"
+certificate = "player.pem"
 """
     config = parse(text)
     assert config.client == {
@@ -234,14 +238,20 @@ sasl.mechanism = "SCRAM-SHA-512"
         "sasl.mechanism": "SCRAM-SHA-512",
         "ssl.truststore.location": "ca.pem",
     }
+    assert config.tls == TlsFiles("ca.pem", "player.pem")
     assert "SASL_SSL" not in repr(config)
     with pytest.raises(PlayerConfigError, match=r"^client\.sasl\.jaas\.config: is not a text$"):
         parse(text.replace("sasl.mechanism", "sasl.jaas.config = 1\nsasl.mechanism"))
+    with pytest.raises(PlayerConfigError, match=r"^tls\.trustd: there is no such setting"):
+        parse(text.replace("trusted", "trustd"))
+    with pytest.raises(PlayerConfigError, match=r"^tls: the transport raw has no TLS"):
+        parse('transport = "raw"\n' + text)
 
 
 def test_keys_are_looked_at_before_the_start(tmp_path: Path) -> None:
     for section, reason in (
         ('[client]\nsecurity.protocol = "SLL"', r"^client: security\.protocol: 'SLL' is none of"),
+        ('[tls]\ntrusted = "nowhere.pem"', r"^tls: cannot read nowhere\.pem: no such file"),
     ):
         config = parse(f'player = "one"\ntopic = "t"\nroute.by = "all"\n{section}\n')
         with pytest.raises(PlayerConfigError, match=reason):

@@ -13,9 +13,10 @@ import pytest
 
 from lockstep.player.transport.factory import Transport, make_streams
 from lockstep.player.transport.interface import Streams
-from lockstep.target import Delivered, SqliteStore, serve, serve_in_thread
+from lockstep.target import Delivered, SqliteStore, TlsFiles, serve, serve_in_thread
 from tests.player.target.streams import batch, hello
 from tests.player.transport.ends import Heard
+from tests.support.certificates import Authority
 
 
 class Numbers:
@@ -37,8 +38,8 @@ class Numbers:
 
 
 @contextlib.asynccontextmanager
-async def streams(transport: Transport) -> AsyncIterator[Streams]:
-    made = make_streams(transport)
+async def streams(transport: Transport, tls: TlsFiles | None = None) -> AsyncIterator[Streams]:
+    made = make_streams(transport, tls)
     try:
         yield made
     finally:
@@ -103,3 +104,46 @@ async def test_there_is_no_such_transport(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no transport 'pigeon'"):
         async with serve(Numbers(tmp_path / "state.db").store, transport="pigeon"):  # type: ignore[arg-type]
             pass
+
+
+async def test_over_tls_both_sides_know_each_other(tmp_path: Path) -> None:
+    own, other = Authority(), Authority("Foreign")
+    trusted, foreign = str(own.write_pem(tmp_path / "ca.pem")), str(other.write_pem(tmp_path / "other.pem"))
+    target = TlsFiles(trusted, str(own.issue("target").write_pem(tmp_path / "target.pem")))
+    player = str(own.issue("player", names=()).write_pem(tmp_path / "player.pem"))
+    stranger = str(other.issue("stranger", names=()).write_pem(tmp_path / "stranger.pem"))
+    cases = [
+        (TlsFiles(trusted, player), ""),
+        (TlsFiles(trusted), "unavailable"),
+        (TlsFiles(trusted, stranger), "unavailable"),
+        (TlsFiles(foreign, player), "unavailable"),
+        (None, "unavailable"),
+    ]
+    numbers = Numbers(tmp_path / "state.db")
+    async with serve(numbers.store, "localhost:0", tls=target) as serving:
+        for tls, reason in cases:
+            async with streams("grpc", tls) as players:
+                heard = Heard()
+                players.open(serving.address, hello(1, 1), heard)
+                if reason:
+                    assert reason in str(await heard.told("closed"))
+                else:
+                    await heard.told("greeted")
+
+
+def test_keys_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    issued, nothing = Authority().issue(), tmp_path / "nothing.pem"
+    nothing.write_text("nothing")
+    encrypted = str(issued.write_pem(tmp_path / "encrypted.pem", b"secret"))
+    with pytest.raises(FileNotFoundError, match=r"missing\.pem"):
+        TlsFiles(str(tmp_path / "missing.pem")).channel_credentials()
+    with pytest.raises(ValueError, match=r"nothing\.pem: no certificate"):
+        TlsFiles(str(nothing)).channel_credentials()
+    with pytest.raises(ValueError, match=r"encrypted\.pem: no certificate with its private key, without a"):
+        TlsFiles("", encrypted).server_credentials()
+    with pytest.raises(ValueError, match="needs its certificate"):
+        TlsFiles(key=encrypted).channel_credentials()
+    with pytest.raises(ValueError, match="needs a certificate"):
+        TlsFiles().server_credentials()
+    with pytest.raises(ValueError, match="raw has no TLS"):
+        make_streams("raw", TlsFiles())
