@@ -94,8 +94,10 @@ WITHOUT_SECURITY: Final = ClientSecurity()
 
 def read_properties(path: str) -> dict[str, str]:
     """The properties in a file of Java's form, as Kafka's tools take it. Raises InvalidProperty."""
-    import javaproperties
-
+    try:
+        import javaproperties
+    except ImportError:
+        raise InvalidProperty(f"{path}: the package javaproperties is needed to read it") from None
     try:
         with Path(path).open(encoding="utf-8") as stream:
             return dict(javaproperties.load(stream))

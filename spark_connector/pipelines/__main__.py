@@ -15,9 +15,11 @@ import re
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any, Final
 
+from lockstep.kafka_client.security import read_properties
 from spark_connector.connection import ClientError
 from spark_connector.pipelines import archive, audit, events, replay, spark_session, state
 from spark_connector.pipelines.failures import PipelineFailed
@@ -55,6 +57,11 @@ def parser() -> argparse.ArgumentParser:
             metavar="HOST:PORT",
             help=f"brokers (default {named}{default})",
         )
+        command.add_argument(
+            "--command-config",
+            metavar="FILE",
+            help="a file with Kafka's client properties of TLS and SASL; executors need the files it names",
+        )
         command.add_argument("--quiet", action="store_true", help="no progress")
         module.add_arguments(command)
         if module is not events:
@@ -84,6 +91,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _result(module: ModuleType, options: argparse.Namespace, progress: ProgressReporter) -> dict[str, Any]:
     settings = module.from_arguments(options)
+    if options.command_config:
+        settings = replace(settings, properties=read_properties(options.command_config))
     if module is events:
         found: dict[str, Any] = events.run(settings, progress)
         return found

@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import argparse
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_connector.connection import ClusterClient
@@ -44,6 +45,8 @@ class ArchiveSettings:
     every: str | None = None
     files_per_hour: int = 1
     """The files of each topic, batch and hour: so many tasks share the records of one hour."""
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Kafka's client properties of TLS and SASL."""
 
     @property
     def checkpoint_path(self) -> str:
@@ -54,10 +57,13 @@ class ArchiveSettings:
 def run(spark: SparkSession, settings: ArchiveSettings, progress: ProgressReporter) -> dict[str, Any]:
     """Archives until the trigger is done, or for ever. Returns figures; raises PipelineFailed,
     ClientError."""
-    with ClusterClient(settings.bootstrap) as cluster:
+    with ClusterClient(settings.bootstrap, properties=settings.properties) as cluster:
         cluster.topics(settings.topics)  # one that is not there is named, whichever source would read it
     options = log_frames.read_options(
-        settings.bootstrap, settings.topics, {"maxOffsetsPerTrigger": str(settings.records_per_batch)}
+        settings.bootstrap,
+        settings.topics,
+        {"maxOffsetsPerTrigger": str(settings.records_per_batch)},
+        settings.properties,
     )
     records = _repartition(
         spark, log_frames.with_archive_columns(log_frames.stream(spark, settings.source, options)), settings

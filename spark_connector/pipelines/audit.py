@@ -56,6 +56,8 @@ class AuditSettings:
     stores: Mapping[str, str]
     source: str = "kafka"
     differences_shown: int = 20
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Kafka's client properties of TLS and SASL."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +96,7 @@ def run(spark: SparkSession, settings: AuditSettings, progress: ProgressReporter
         progress.note(
             f"{name}: {snapshots[name].applied.num_rows:,} applied, {snapshots[name].values.num_rows:,} keys"
         )
-    log = _log(settings.bootstrap, route_config)  # after the stores, so that it reaches at least as far
+    log = _log(settings)  # after the stores, so that it reaches at least as far
     for name, snapshot in snapshots.items():
         _same_log(name, snapshot.marks, route_config.topic, log)
     positions = list(_positions(route_config, snapshots, log))
@@ -129,9 +131,10 @@ def run(spark: SparkSession, settings: AuditSettings, progress: ProgressReporter
     return result
 
 
-def _log(bootstrap: str, route_config: RouteConfig) -> _Log:
+def _log(settings: AuditSettings) -> _Log:
+    route_config = settings.route_config
     topic = route_config.topic
-    with ClusterClient(bootstrap) as cluster:
+    with ClusterClient(settings.bootstrap, properties=settings.properties) as cluster:
         known = cluster.topic(topic)
         starts = offsets_of(cluster, topic, EARLIEST)
         ends = offsets_of(cluster, topic, LATEST, committed=True)
@@ -197,6 +200,7 @@ def _expected_records(
             "startingOffsets": log_frames.as_json({route_config.topic: log.starts}),
             "endingOffsets": log_frames.as_json({route_config.topic: ends}),
         },
+        settings.properties,
     )
     records = log_frames.batch(spark, settings.source, options).selectExpr(
         "partition", "offset", "key", "value", "unix_millis(timestamp) AS timestamp_ms", "headers"

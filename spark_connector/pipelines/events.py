@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -46,13 +47,15 @@ class EventSettings:
     prefix: str = ""
     batch: BatchSettings = field(default_factory=BatchSettings)
     replication: int = -1
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Kafka's client properties of TLS and SASL."""
 
 
 def run(settings: EventSettings, progress: ProgressReporter) -> dict[str, Any]:
     """Appends the missing events. Returns figures; raises PipelineFailed, ClientError."""
     shape = settings.shape
     began = time.monotonic()
-    with ClusterClient(settings.bootstrap) as cluster:
+    with ClusterClient(settings.bootstrap, properties=settings.properties) as cluster:
         appenders = _appenders(cluster, settings)
         waiting = {place: each.position for place, each in appenders.items()}
         chosen = lru_cache(_KEYS_REMEMBERED)(partition_of)

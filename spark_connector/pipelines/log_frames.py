@@ -40,8 +40,10 @@ Offsets = Mapping[str, Mapping[int, int]]
 """Offsets by topic and partition."""
 
 
-def read_options(bootstrap: str, topics: Sequence[str], more: Mapping[str, str]) -> dict[str, str]:
-    """The options of a source; `more` comes last."""
+def read_options(
+    bootstrap: str, topics: Sequence[str], more: Mapping[str, str], properties: Mapping[str, str]
+) -> dict[str, str]:
+    """The options of a source; `more` comes last. Args: properties: Kafka's, of TLS and SASL."""
     return {
         "kafka.bootstrap.servers": bootstrap,
         "subscribe": ",".join(topics),
@@ -49,6 +51,7 @@ def read_options(bootstrap: str, topics: Sequence[str], more: Mapping[str, str])
         "includeHeaders": "true",
         "kafka.isolation.level": "read_committed",
         "failOnDataLoss": "true",
+        **{f"kafka.{name}": text for name, text in properties.items()},
         **more,
     }
 

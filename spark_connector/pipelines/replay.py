@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -50,6 +50,8 @@ class ReplaySettings:
     """None: as many as the archive has records of."""
     batch: BatchSettings = field(default_factory=BatchSettings)
     replication: int = -1
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Kafka's client properties of TLS and SASL."""
 
 
 def run(spark: SparkSession, settings: ReplaySettings, progress: ProgressReporter) -> dict[str, Any]:
@@ -78,7 +80,7 @@ def _make_claim(settings: ReplaySettings, topic: str, records: DataFrame) -> Top
     partitions = settings.partitions or most + 1
     if partitions <= most:
         raise PipelineFailed(f"--partitions {partitions}: {topic} has records of partition {most}")
-    with ClusterClient(settings.bootstrap) as cluster:
+    with ClusterClient(settings.bootstrap, properties=settings.properties) as cluster:
         return claim_topic(
             cluster,
             settings.checkpoint,
@@ -96,19 +98,19 @@ def _write_partitions(records: DataFrame, settings: ReplaySettings, claimed: Top
         "partition", "offset", "key", "value", "unix_millis(timestamp) AS timestamp_ms", "headers"
     )
     ordered = columns.repartition(claimed.partitions, "partition").sortWithinPartitions("partition", "offset")
-    return ordered.mapInArrow(_writer(settings.bootstrap, claimed, settings.batch), _RESULT)
+    return ordered.mapInArrow(_writer(settings, claimed), _RESULT)
 
 
 def _writer(
-    bootstrap: str, claimed: TopicClaim, batch: BatchSettings
+    settings: ReplaySettings, claimed: TopicClaim
 ) -> Callable[[Iterable[pyarrow.RecordBatch]], Iterator[pyarrow.RecordBatch]]:
     """The function that a task applies to its rows."""
 
     def write(batches: Iterable[pyarrow.RecordBatch]) -> Iterator[pyarrow.RecordBatch]:
         import pyarrow
 
-        with ClusterClient(bootstrap) as cluster:
-            partitions = _Partitions(cluster, claimed, batch)
+        with ClusterClient(settings.bootstrap, properties=settings.properties) as cluster:
+            partitions = _Partitions(cluster, claimed, settings.batch)
             for each in batches:
                 partitions.take(each)
             partitions.finish()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from spark_connector.pipelines import log_frames
@@ -35,11 +35,15 @@ class StateSettings:
     format: str = "delta"
     source: str = "kafka"
     rows_shown: int = 20
+    properties: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Kafka's client properties of TLS and SASL."""
 
 
 def run(spark: SparkSession, settings: StateSettings, progress: ProgressReporter) -> dict[str, Any]:
     """Writes or shows the table. Returns figures; raises Spark's errors."""
-    options: Mapping[str, str] = log_frames.read_options(settings.bootstrap, [settings.topic], {})
+    options: Mapping[str, str] = log_frames.read_options(
+        settings.bootstrap, [settings.topic], {}, settings.properties
+    )
     table = newest(log_frames.batch(spark, settings.source, options))
     if settings.to is None:
         shown = table.orderBy("partition", "key").limit(settings.rows_shown)

@@ -9,12 +9,13 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 from uuid import uuid4
 
 import pytest
+import uvloop
 
 from compat_tests.probe import HOST
 from lockstep.kafka_client.blocking_connection import BlockingConnection
@@ -136,6 +137,41 @@ def test_options_of_spark_survive_pickling(way: Way) -> None:
     assert pickle.loads(pickle.dumps(settings)).properties == way.properties
     shown = repr((sent, settings))
     assert USERS["SCRAM-SHA-512"][1] not in shown and "jaas" not in shown
+
+
+def test_a_pipeline(way: Way, tmp_path: Path) -> None:
+    config = tmp_path / "client.properties"
+    config.write_text("".join(f"{name} = {text}\n" for name, text in way.properties.items()))
+    words = ["events", "-b", way.bootstrap, "--events", "20", "--accounts", "5", "--partitions", "1"]
+    more = [
+        "--prefix",
+        f"{new_topic()}-",
+        "--checkpoint",
+        str(tmp_path / "done"),
+        "--command-config",
+        str(config),
+    ]
+    command = [sys.executable, "-m", "spark_connector.pipelines", *words, *more]
+    done = subprocess.run(command, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert run(way, config, "topics", "list").stdout.count(more[1].encode()) > 0
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_large_requests_and_responses_on_both_loops(
+    target: SecuredTarget, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """More than a socket takes at once, both ways, in several requests at a time."""
+
+    async def talk() -> None:
+        async with Client(f"{HOST}:{target.login}", properties=target.logging_in()) as client:
+            topic = await client.create_topic(new_topic(), partitions=8)
+            await asyncio.gather(*(client.produce(topic, each, batch(LARGE)) for each in range(8)))
+            found = await client.fetch(topic, dict.fromkeys(range(8), 0), max_bytes=16 << 20)
+            assert [bytes(each.records).count(LARGE) for each in found] == [1] * 8
+
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        runner.run(talk())
 
 
 # --- each mechanism ---------------------------------------------------------------------------------------
