@@ -16,6 +16,7 @@
 | 5 | `security/`: keys, certificates, logins, principals |
 | 4 | `authorization/`, above `requests/`: ACLs, and what a handler asks before it serves |
 | 4 | `audit/`, beside it: the log of administrative operations |
+| 4 | `quotas/`, beside it: quotas of clients, and what each has used |
 | 4 | `requests/`: what a handler is, and the router |
 | 3 | `settings/`: settings of broker, topics, groups |
 | 2 | `membership/`: the members and the leader of each log group |

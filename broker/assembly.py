@@ -14,6 +14,7 @@ from typing import Final
 from lockstep.broker.audit.audit_log import AuditLog
 from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer, StandardAuthorizer
 from lockstep.broker.controller import api as controller_api
+from lockstep.broker.controller.acl_changes import COMMANDS_AT_ONCE
 from lockstep.broker.controller.alter_configs_shared import ConfigAlteration
 from lockstep.broker.controller.cluster_status import GroupReports
 from lockstep.broker.controller.config_changes import ConfigChanges
@@ -40,6 +41,7 @@ from lockstep.broker.metadata.api.api_versions import ApiVersions
 from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.metadata.metadata_image import Address, MetadataImage, NodeEntry, scram_command
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
+from lockstep.broker.metadata.quota_commands import quota_command
 from lockstep.broker.metadata.token_commands import token_command
 from lockstep.broker.network.connection_registry import Connections
 from lockstep.broker.network.unsent_bytes import UnsentBytes
@@ -51,6 +53,9 @@ from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.broker.peers.peer_rpc import PeerRpc
 from lockstep.broker.produce import api as produce_api
 from lockstep.broker.produce.compiled_fast_path import FAST_PATH
+from lockstep.broker.quotas.quota_changes import QuotaChange, QuotaChanges
+from lockstep.broker.quotas.quota_manager import QuotaManager
+from lockstep.broker.quotas.quota_rate import QuotaWindow
 from lockstep.broker.requests.fast_path import FastPath
 from lockstep.broker.requests.request_context import RequestHandler
 from lockstep.broker.requests.router import Router, advertised_versions
@@ -126,6 +131,7 @@ class Assembly:
         self.cluster = MetadataCache(
             settings, self.image, groups, self.fetch_purgatory, self.nodes.leader_of, time.monotonic
         )
+        self.quotas = self._make_quotas()
         self.authorizer = self._make_authorizer()
         self.delegation_tokens = self._make_tokens()
         self.endpoints = NodeEndpoints(self.nodes, self._advertised, self.cluster)
@@ -134,6 +140,19 @@ class Assembly:
         self.quorum: ControllerQuorum | None = None
         if self.peering is not None:
             self.quorum = ControllerQuorum(settings, self.image, self.nodes, self.peering)
+
+    def _make_quotas(self) -> QuotaManager:
+        settings = self._settings
+        quotas = QuotaManager(
+            self.image.quotas,
+            lambda: int(time.monotonic() * 1000),
+            QuotaWindow(settings.quota_window_num, settings.quota_window_size_seconds * 1000),
+            QuotaWindow(
+                settings.controller_quota_window_num, settings.controller_quota_window_size_seconds * 1000
+            ),
+        )
+        self.cluster.on_quotas.append(quotas.on_change)
+        return quotas
 
     def _make_authorizer(self) -> Authorizer:
         settings, acls = self._settings, self.image.acls
@@ -184,20 +203,16 @@ class Assembly:
         self.fetch_sessions = _fetch_sessions(self._settings)
         self.fetch_requests = FetchRequests(
             self.cluster, self.fetch_sessions, self.fetch_purgatory, self.unsent_bytes, self.endpoints,
-            self.nodes.may_serve, self.authorizer,
+            self.nodes.may_serve, self.authorizer, self.quotas,
         )  # fmt: skip
         versions: dict[int, tuple[int, int]] = {}
         api_versions = ApiVersions(self.cluster, self.nodes, versions)
-        token_access = TokenAccess(self._settings.protocol_named)
-        scram_users = ScramUsers(lambda: self.image.scram, self.record_scram)
         handlers = [
             api_versions,
             *self._data_handlers(),
             *self._controller_handlers(),
             *self._coordinator_handlers(),
-            *security_api.build_handlers(
-                self.rate_limited_log, scram_users, self.delegation_tokens, token_access, self.authorizer
-            ),
+            *self._security_handlers(),
         ]
         versions.update(advertised_versions(handlers))
         router = Router(handlers, self.forwarder, api_versions.unknown_version)
@@ -206,8 +221,21 @@ class Assembly:
             ForwardedRequests(self.cluster, self.forwarder, router, self.peering)
         self.connections = Connections(
             router, self._settings, self.loop, self.time_slicer, self.unsent_bytes, self.rate_limited_log,
-            self._fast_paths(router),
+            self._fast_paths(router), self.quotas,
         )  # fmt: skip
+        self.cluster.on_quotas.append(self.connections.throttles.on_quotas_changed)
+
+    def _security_handlers(self) -> list[RequestHandler]:
+        image = self.image
+        return security_api.build_handlers(
+            self.rate_limited_log,
+            ScramUsers(lambda: image.scram, self.record_scram),
+            self.delegation_tokens,
+            TokenAccess(self._settings.protocol_named),
+            image.quotas,
+            QuotaChanges(image.quotas, self._record_quotas),
+            self.authorizer,
+        )
 
     def _make_audit_log(self, router: Router) -> AuditLog | None:
         path = self._settings.lockstep_audit_log
@@ -237,6 +265,11 @@ class Assembly:
     async def _record_tokens(self, changes: Sequence[TokenChange]) -> None:
         await self.topics.record_configs([token_command(each) for each in changes])
 
+    async def _record_quotas(self, changes: Sequence[QuotaChange]) -> None:
+        for first in range(0, len(changes), COMMANDS_AT_ONCE):
+            part = changes[first : first + COMMANDS_AT_ONCE]
+            await self.topics.record_configs([quota_command(*each) for each in part])
+
     async def record_scram(self, changes: Sequence[ScramChange]) -> None:
         """Store changes of SCRAM users. Raises RequestError."""
         await self.topics.record_configs([scram_command(each) for each in changes])
@@ -247,7 +280,9 @@ class Assembly:
         if self._settings.lockstep_produce_fast_path:
             produce = router.route_of(ApiKey.PRODUCE)
             access = self.authorizer.access(ApiKey.PRODUCE)
-            paths[ApiKey.PRODUCE] = FAST_PATH(self.cluster, self.appenders, self.endpoints, produce, access)
+            paths[ApiKey.PRODUCE] = FAST_PATH(
+                self.cluster, self.appenders, self.endpoints, produce, access, self.quotas
+            )
         if self._settings.lockstep_fetch_fast_path:
             paths[ApiKey.FETCH] = FetchFastPath(self.fetch_requests, router.route_of(ApiKey.FETCH))
         return paths
@@ -270,7 +305,7 @@ class Assembly:
         changes = ConfigChanges(cluster, nodes, topics)
         alteration = ConfigAlteration(nodes.node_id, self.forwarder, changes, self.authorizer)
         return [
-            *controller_api.build_handlers(cluster, nodes, topics, alteration, self.authorizer),
+            *controller_api.build_handlers(cluster, nodes, topics, alteration, self.quotas, self.authorizer),
             *controller_api.build_cluster_handlers(
                 cluster, nodes, self.endpoints, topics, self.reports,
                 DamageReports(cluster, nodes, self.peering), TransferRequests(self.peering), self.quorum,

@@ -204,11 +204,16 @@ def _alter_user_scram_credentials(request: Any, response: Any) -> Operations:
 
 
 def _alter_client_quotas(request: Any, response: Any) -> Operations:
-    for entry, result in zip(request.entries, response.entries, strict=True):
+    errors = {
+        frozenset((part.entity_type, part.entity_name) for part in each.entity): each.error_code
+        for each in response.entries
+    }  # one for an entity that the request names twice
+    for entry in request.entries:
         entity = {each.entity_type: each.entity_name for each in entry.entity}
         quotas = {each.key: None if each.remove else each.value for each in entry.ops}
         details = _with_flags(request, {"entity": entity, "quotas": quotas})
-        yield AuditedOperation("CLIENT_QUOTA", _entity_name(entity), result.error_code, details)
+        error = errors.get(frozenset(entity.items()), 0)
+        yield AuditedOperation("CLIENT_QUOTA", _entity_name(entity), error, details)
 
 
 def _entity_name(entity: Mapping[str, str | None]) -> str:

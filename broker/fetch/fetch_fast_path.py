@@ -77,8 +77,8 @@ class _FetchPattern:
     """The first and last bytes of a request, and what they mean."""
 
     __slots__ = (
-        "check", "end", "epoch_at", "items", "key_and_version", "limits", "max_wait_ms", "min_bytes",
-        "request", "session_id", "settings", "start", "version",
+        "check", "client_id", "end", "epoch_at", "items", "key_and_version", "limits", "max_wait_ms",
+        "min_bytes", "quota_changes", "request", "session_id", "settings", "start", "version",
     )  # fmt: skip
 
     def __init__(
@@ -95,6 +95,9 @@ class _FetchPattern:
         """Without its topics."""
         self.settings = requests.cluster.settings
         """The settings that the limits are of."""
+        self.client_id: str | None = None
+        self.quota_changes = requests.quotas.changes
+        """`QuotaManager.changes` when its client had no quota."""
         self.limits = requests.limits(request)
         self.check = requests.check(client, version, request)
         self.session_id = request.session_id
@@ -103,13 +106,14 @@ class _FetchPattern:
         self.items: dict[tuple[str | bytes, int], FetchItem] = {}
         """Without a session: the partitions of the last requests."""
 
-    def is_like(self, frame: memoryview, key_and_version: int, settings: object) -> bool:
+    def is_like(self, frame: memoryview, key_and_version: int, requests: FetchRequests) -> bool:
         """True if a request has these bytes, and they mean the same."""
         return (
             self.key_and_version == key_and_version
             and self.start == frame[CORRELATION_END : self.epoch_at]
             and self.end == frame[len(frame) - len(self.end) :]
-            and self.settings is settings
+            and self.settings is requests.cluster.settings
+            and self.quota_changes == requests.quotas.changes
         )
 
     def item(self, key: tuple[str | bytes, int]) -> FetchItem:
@@ -237,7 +241,9 @@ class PlainFetch(PendingResponse):
     def _complete_decoded(self) -> None:
         """Complete by the general path: there are errors, or the bytes are on the disk."""
         owner, known = self._owner, self._known
-        decoded = owner.path.requests.open_request(owner.client, known.version, known.request, self._context)
+        decoded = owner.path.requests.open_request(
+            owner.client, known.version, known.request, self._context, known.client_id
+        )
         self.listen(self.on_done)
         try:
             decoded.complete(self)
@@ -288,7 +294,7 @@ class PlainFetches:
         if size > MAX_REQUEST_BYTES:
             return None
         key_and_version, correlation_id = _START(frame)
-        if known is None or not known.is_like(frame, key_and_version, path.requests.cluster.settings):
+        if known is None or not known.is_like(frame, key_and_version, path.requests):
             known = self._learn(frame, key_and_version)
             if known is None:
                 return None
@@ -354,7 +360,9 @@ class PlainFetches:
         key, version = key_and_version >> 16, key_and_version & 0xFFFF
         if key != ApiKey.FETCH or not MIN_VERSION <= version <= self.path.route.last:
             return None
-        _, at = read_request_header(frame)
+        header, at = read_request_header(frame)
+        if self.path.requests.quotas.limits_fetch(self.client, header.client_id):
+            return None  # the general path counts it
         request = decode(FetchRequest, version, frame, at, trailing=True)
         epoch_at = at + _TO_EPOCH + (_REPLICA_ID_BYTES if version < REPLICA_STATE_MIN_VERSION else 0)
         _, end = _entries(frame, epoch_at + 4, version)
@@ -362,7 +370,7 @@ class PlainFetches:
             return None  # whose access would be asked for, and its denial logged, twice
         request.topics = []
         known = _FetchPattern(self.path, self.client, version, request)
-        known.epoch_at = epoch_at
+        known.client_id, known.epoch_at = header.client_id, epoch_at
         known.start, known.end = bytes(frame[CORRELATION_END:epoch_at]), bytes(frame[end:])
         if request.forgotten_topics_data or not known.check.is_plain or end < 0:
             return None

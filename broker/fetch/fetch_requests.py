@@ -8,6 +8,7 @@ sessions (`api/fetch.py`), or recognise requests (`fetch_fast_path.py`).
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable
 from typing import Final
 
@@ -27,10 +28,13 @@ from lockstep.broker.metadata.current_leader import FETCH_ERRORS, FETCH_MIN_VERS
 from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.network.unsent_bytes import UnsentBytes
+from lockstep.broker.quotas.quota_manager import NO_QUOTAS, QuotaManager
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, PendingResponse
 from lockstep.broker.settings.kafka_names import RACK_AWARE_SELECTOR
 from lockstep.protocol.acl_codes import AclOperation
 from lockstep.protocol.api import ApiKey
+from lockstep.protocol.compiler import encode
+from lockstep.protocol.frame_reader import LENGTH_BYTES
 from lockstep.protocol.messages.fetch import (
     FetchableTopicResponse,
     FetchRequest,
@@ -50,7 +54,9 @@ class FetchRequests:
     """The parts that all Fetch requests share. Args: may_serve: returns whether a node serves consumers of a
     log group."""
 
-    __slots__ = ("_access", "_may_serve", "_unsent_bytes", "cluster", "endpoints", "purgatory", "sessions")
+    __slots__ = (
+        "_access", "_may_serve", "_unsent_bytes", "cluster", "endpoints", "purgatory", "quotas", "sessions",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -61,7 +67,9 @@ class FetchRequests:
         endpoints: NodeEndpoints,
         may_serve: Callable[[int, int], bool],
         authorizer: Authorizer = ALLOW_ALL,
+        quotas: QuotaManager = NO_QUOTAS,
     ) -> None:
+        self.quotas = quotas
         self._access = authorizer.access(ApiKey.FETCH)
         self.cluster = cluster
         self.sessions = sessions
@@ -71,10 +79,17 @@ class FetchRequests:
         self._may_serve = may_serve
 
     def open_request(
-        self, client: ClientContext, api_version: int, request: FetchRequest, fetch_context: FetchContext
+        self,
+        client: ClientContext,
+        api_version: int,
+        request: FetchRequest,
+        fetch_context: FetchContext,
+        client_id: str | None = None,
     ) -> DecodedFetch:
         """A request for the partitions of `fetch_context`; those that it names itself are not looked at."""
-        limits = self.limits(request)
+        is_consumer = replica_id_of(request, api_version) < 0
+        quota = self.quotas.of(client, client_id) if is_consumer else None
+        largest = math.inf if quota is None or quota.fetch is None else quota.fetch.largest
         return DecodedFetch(
             self,
             client,
@@ -82,13 +97,15 @@ class FetchRequests:
             request,
             fetch_context,
             self.check(client, api_version, request),
-            limits,
+            self.limits(request, largest),
+            client_id,
+            is_consumer,
         )
 
-    def limits(self, request: FetchRequest) -> ReadLimits:
-        """The limits of a request."""
+    def limits(self, request: FetchRequest, largest: float = math.inf) -> ReadLimits:
+        """The limits of a request. Args: largest: what its client's quota allows at once."""
         settings = self.cluster.settings
-        max_bytes = max(0, min(request.max_bytes, settings.fetch_max_bytes))
+        max_bytes = int(max(0, min(request.max_bytes, settings.fetch_max_bytes, largest)))
         read_committed = request.isolation_level == READ_COMMITTED
         return ReadLimits(max_bytes, read_committed, settings, self._unsent_bytes)
 
@@ -128,9 +145,9 @@ class DecodedFetch:
     """One Fetch request under way."""
 
     __slots__ = (
-        "_api_version", "_check", "_client", "_counted_bytes", "_counted_offsets", "_delayed_fetch",
-        "_fetch_context", "_limits", "_max_wait_ms", "_min_bytes", "_pending",
-        "_requests",
+        "_api_version", "_check", "_client", "_client_id", "_counted_bytes", "_counted_offsets",
+        "_delayed_fetch", "_fetch_context", "_is_consumer", "_limits", "_max_wait_ms", "_min_bytes",
+        "_pending", "_requests",
     )  # fmt: skip
 
     def __init__(
@@ -142,7 +159,10 @@ class DecodedFetch:
         fetch_context: FetchContext,
         check: PartitionCheck,
         limits: ReadLimits,
+        client_id: str | None,
+        is_consumer: bool,
     ) -> None:
+        self._client_id, self._is_consumer = client_id, is_consumer
         self._requests = requests
         self._client = client
         self._api_version = api_version
@@ -263,17 +283,44 @@ class DecodedFetch:
             topics[-1].partitions.append(data)
             if data.error_code in FETCH_ERRORS:
                 leader_ids.add(data.current_leader.leader_id)
-            if session is not None:
-                item.update_cached(data)
-                if data.records:
-                    session.move_to_end(item)
         response = FetchResponse(session_id=self._fetch_context.session_id, responses=topics)
         if leader_ids and self._api_version >= FETCH_MIN_VERSION:
             response.node_endpoints = [
                 NodeEndpoint(node_id=each.node_id, host=each.host, port=each.port, rack=each.rack)
                 for each in leader_endpoints(sorted(leader_ids), self._requests.endpoints, self._client)
             ]
+        if self._is_consumer and self._requests.quotas.is_active:
+            throttle_ms = self._charge(response)
+            if throttle_ms:
+                return self._throttled_response(throttle_ms)
+        if session is not None:
+            for item, data in partition_data:
+                item.update_cached(data)
+                if data.records:
+                    session.move_to_end(item)
         return response
+
+    def _charge(self, response: FetchResponse) -> int:
+        """Count a response for the client's quota; returns how long it must wait before it gets it, and then
+        counts nothing."""
+        quotas = self._requests.quotas
+        quota = quotas.of(self._client, self._client_id)
+        if quota is None or quota.fetch is None:
+            return 0
+        now_ms = quotas.clock_ms()
+        size = LENGTH_BYTES + sum(map(len, encode(response, self._api_version)))
+        throttle_ms = quota.fetch.charge(size, now_ms)
+        if throttle_ms:
+            quota.fetch.record(-size, now_ms)
+        return throttle_ms
+
+    def _throttled_response(self, throttle_ms: int) -> FetchResponse:
+        """An empty response; a session that the request began is not there, as in Kafka."""
+        context = self._fetch_context
+        if context.session is not None and not context.is_incremental:
+            self._requests.sessions.close(context.session)
+            context.session = None
+        return FetchResponse(session_id=context.session_id, throttle_time_ms=throttle_ms)
 
 
 def has_changed_role(partition: Partition, item: FetchItem) -> bool:

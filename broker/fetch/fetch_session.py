@@ -193,6 +193,10 @@ class FetchSessions:
         session.last_used = self._clock()
         self._sessions.move_to_end(session.session_id)
 
+    def close(self, session: FetchSession) -> None:
+        """Forget a session of which the client does not learn."""
+        self._remove(session.session_id)
+
     def _open(self, items: list[FetchItem], api_version: int) -> FetchSession | None:
         items_kept = [item for item in items if _can_exist(item.topic)]
         if not self._make_room(sum([_weight(item.topic) for item in items_kept])):

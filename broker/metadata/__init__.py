@@ -5,6 +5,7 @@
 | `lowest_sequences` | the lowest rejected sequence of each producer, by topic or its name |
 | `metadata_image` | the recorded metadata, replayed from log group 0 |
 | `token_commands` | the commands about delegation tokens |
+| `quota_commands` | the commands about client quotas |
 | `metadata_cache` | the metadata as served: partitions with their leaders |
 | `remote_leader` | a log group that this node has no replica of |
 | `node_endpoints` | the nodes as one client can reach them |

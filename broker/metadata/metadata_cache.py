@@ -135,6 +135,8 @@ class MetadataCache:
         self.settings_checks: list[Callable[[Settings], None]] = []
         """Called with this node's settings before a change of them is recorded; they raise ConfigError."""
         """Called with new settings."""
+        self.on_quotas: list[Callable[[], None]] = []
+        """Called when quotas were set or removed."""
         self.on_nodes: list[Callable[[], None]] = []
         """Called when the recorded nodes or the placement changed."""
         self.on_group_added: list[Callable[[], None]] = []
@@ -316,13 +318,21 @@ class MetadataCache:
                 self._apply_settings()
             case Changed.ACLS:
                 self.on_change()  # what was derived for a client rests on its ACLs, too
+            case Changed.QUOTAS:
+                self._on_quotas_changed()
             case Changed.NODES:
                 self._on_nodes_changed()
             case Changed.EVERYTHING:
                 for each in {*self._by_id, *self.image.topics}:
                     self._apply_topic(each)
                 self._apply_settings()
+                self._on_quotas_changed()
                 self._on_nodes_changed()
+
+    def _on_quotas_changed(self) -> None:
+        self.on_change()  # whether a client's requests count for a quota was derived, too
+        for listener in self.on_quotas:
+            listener()
 
     def _on_nodes_changed(self) -> None:
         self.on_change()

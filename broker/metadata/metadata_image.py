@@ -1,4 +1,4 @@
-"""The recorded metadata of the cluster: its id, nodes, topics, configurations, ACLs, producer id
+"""The recorded metadata of the cluster: its id, nodes, topics, configurations, ACLs, quotas, producer id
 blocks.
 
 Owns: the commands of the metadata partition of group 0, one function each, and `MetadataImage`, which they
@@ -17,7 +17,9 @@ from typing import Any, Final
 
 from lockstep.broker.authorization.acl import AclBinding, InvalidAcl
 from lockstep.broker.authorization.acl_cache import AclCache
+from lockstep.broker.metadata.quota_commands import apply_quota_command, quota_command
 from lockstep.broker.metadata.token_commands import apply_token_command, token_command
+from lockstep.broker.quotas.quota_table import QuotaTable
 from lockstep.broker.security.delegation_tokens import DelegationToken
 from lockstep.broker.security.scram import Credential
 from lockstep.broker.security.scram_users import ScramChange
@@ -26,10 +28,11 @@ from lockstep.storage.types import Buffer, CorruptLog, DirectoryEntry, NewerForm
 
 METADATA_SECTION: Final = "cluster"
 """Its name in a checkpoint."""
-STATE_VERSION: Final = 7
+STATE_VERSION: Final = 8
 """1 had no configurations but those of topics, 2 no nodes and no placement, 3 nothing that was moving, 4 no
-SCRAM users, 5 no ACLs, 6 no delegation tokens. The lowest that has what there is is written, so that an
-earlier Lockstep reads it."""
+SCRAM users, 5 no ACLs, 6 no delegation tokens, 7 no quotas. The lowest that has what there is is written, so
+that an earlier Lockstep reads it."""
+STATE_VERSION_WITHOUT_QUOTAS: Final = 7
 STATE_VERSION_WITHOUT_TOKENS: Final = 6
 STATE_VERSION_WITHOUT_ACLS: Final = 5
 STATE_VERSION_WITHOUT_SCRAM: Final = 4
@@ -54,6 +57,7 @@ class Changed(Enum):
     CONFIGS = "configs"
     SCRAM = "scram"
     TOKENS = "tokens"
+    QUOTAS = "quotas"
     NODES = "nodes"
     EVERYTHING = "everything"
 
@@ -224,6 +228,7 @@ class MetadataImage:
         "next_producer_id",
         "nodes",
         "placement",
+        "quotas",
         "scram",
         "tokens",
         "topics",
@@ -247,6 +252,7 @@ class MetadataImage:
         self.acls = AclCache()
         self.tokens: dict[str, DelegationToken] = {}
         """The delegation tokens, by id."""
+        self.quotas = QuotaTable()
 
     def replay(self, entry: DirectoryEntry, payload: Buffer, time_ms: int) -> None:
         """Apply one committed batch of commands. Raises CorruptLog for a command it does not know."""
@@ -281,7 +287,7 @@ class MetadataImage:
             case {"do": "token" | "token_expiry" | "token_gone"}:
                 apply_token_command(self.tokens, command)
                 self.changed(Changed.TOKENS, b"")
-            case {"do": "scram" | "acl" | "acl_gone"}:
+            case {"do": "scram" | "acl" | "acl_gone" | "quota"}:
                 self._apply_to_access(command)
             case {"do": "producer_ids", "next": int(next_producer_id)}:
                 self.next_producer_id = max(self.next_producer_id, next_producer_id)
@@ -296,8 +302,11 @@ class MetadataImage:
                 raise CorruptLog(f"unknown metadata command: {command!r}")
 
     def _apply_to_access(self, command: Command) -> None:
-        """Apply a command about credentials or ACLs."""
+        """Apply a command about credentials, ACLs or quotas."""
         match command:
+            case {"do": "quota"}:
+                apply_quota_command(self.quotas, command)
+                self.changed(Changed.QUOTAS, b"")
             case {"do": "scram", "mechanism": str(mechanism), "user": str(user)}:
                 self.scram.pop((mechanism, user), None)
                 if "salt" in command:
@@ -341,8 +350,10 @@ class MetadataImage:
 
     def _state_version(self) -> int:
         """The lowest version that can have this state."""
-        if self.tokens:
+        if len(self.quotas):
             return STATE_VERSION
+        if self.tokens:
+            return STATE_VERSION_WITHOUT_QUOTAS
         if len(self.acls):
             return STATE_VERSION_WITHOUT_TOKENS
         return STATE_VERSION_WITHOUT_ACLS if self.scram else STATE_VERSION_WITHOUT_SCRAM
@@ -374,6 +385,12 @@ class MetadataImage:
             state["acls"] = [list(acl) for acl in self.acls]
         if self.tokens:
             state["tokens"] = [token_command(each) for each in self.tokens.values()]
+        if len(self.quotas):
+            state["quotas"] = [
+                quota_command(entity, key, value)
+                for entity, values in self.quotas.items()
+                for key, value in values.items()
+            ]
         return json.dumps(state, separators=(",", ":")).encode()
 
     def restore(self, data: bytes) -> None:
@@ -388,6 +405,7 @@ class MetadataImage:
         self.scram = {}
         self.acls.clear()
         self.tokens = {}
+        self.quotas.clear()
         if data:
             self._restore(json.loads(data))
         self.changed(Changed.EVERYTHING, b"")
@@ -414,6 +432,8 @@ class MetadataImage:
             self.scram[command["mechanism"], command["user"]] = _parse_credential(command)
         for command in state.get("tokens", ()):
             apply_token_command(self.tokens, command)
+        for command in state.get("quotas", ()):
+            apply_quota_command(self.quotas, command)
         for parts in state.get("acls", ()):
             self.acls.add(_acl(parts))
 

@@ -162,8 +162,12 @@ class NodeCollector(Collector):
         closed.add_metric([], connections.closed)
         failed = _counter("failed_authentications", "Connections whose TLS handshake or login failed")
         failed.add_metric([], connections.failed_authentications)
+        throttled = _counter("quota_throttle_seconds", "Throttle time of clients over their quota", "quota")
+        for key, milliseconds in connections.quotas.throttled_ms.items():
+            throttled.add_metric([key], milliseconds / 1000)
         yield closed
         yield failed
+        yield throttled
         yield _node_gauge(
             "requests_in_flight_bytes",
             "Size in bytes of the requests in flight",

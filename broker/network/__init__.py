@@ -10,6 +10,7 @@
 | `listener_security` | TLS and SASL of each listener, and new certificates |
 | `handshake_errors` | the reasons of failed TLS handshakes in words |
 | `connection_registry` | all clients: limits, joint writes, idle connections |
+| `throttles` | clients over their quotas: throttle times, and pauses |
 | `response_encoder` | responses to bytes |
 | `unsent_bytes` | bytes of responses that wait for their clients |
 | `receive_memory` | memory of large requests that have not arrived in full |

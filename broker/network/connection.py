@@ -41,34 +41,12 @@ class Connection(asyncio.BufferedProtocol):
     """One client."""
 
     __slots__ = (
-        "_active",
-        "_blocking_reply",
-        "_closing",
-        "_fast_requests",
-        "_fetching",
-        "_frame_bytes",
-        "_host",
-        "_idle_since",
-        "_is_blocked",
-        "_is_paused",
-        "_is_resuming",
-        "_last_received",
-        "_last_unsent",
-        "_output",
-        "_output_bytes",
-        "_pending_reply_bytes",
-        "_queued_frames",
-        "_reader",
-        "_reading",
-        "_replies",
-        "_shared",
-        "_slice_seconds",
-        "_slice_since",
-        "_transport",
-        "_unsent_bytes",
-        "_writable",
+        "_active", "_blocking_reply", "_closing", "_fast_requests", "_fetching", "_frame_bytes", "_host",
+        "_idle_since", "_is_blocked", "_is_resuming", "_last_received", "_last_unsent", "_output",
+        "_output_bytes", "_pauses", "_pending_reply_bytes", "_queued_frames", "_reader", "_reading",
+        "_replies", "_shared", "_slice_seconds", "_slice_since", "_transport", "_unsent_bytes", "_writable",
         "context",
-    )
+    )  # fmt: skip
 
     def __init__(self, shared: Connections, listener: str) -> None:
         self._shared = shared
@@ -96,8 +74,9 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = False
         self._fetching = False
         self._is_resuming = False
-        self._is_paused = False
-        """True after the connection's time slice; `resume` does nothing before the next one."""
+        self._pauses = 0
+        """The reasons to dispatch nothing before `end_pause`: a time slice is used up, a client is throttled
+        (`throttles.py`)."""
         self._is_blocked = False
         """True while a request continues in later slices: nothing is read before its end."""
         self._slice_seconds = self._slice_since = 0.0
@@ -128,6 +107,8 @@ class Connection(asyncio.BufferedProtocol):
         if connected_socket is not None:
             connected_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._transport.set_write_buffer_limits(high=self._shared.write_buffer_bytes)
+        if self._shared.quotas.has_connection_rates:
+            self._shared.loop.call_soon(self._shared.throttles.admit, self, self._host)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.get_buffer(sizehint)
@@ -218,20 +199,30 @@ class Connection(asyncio.BufferedProtocol):
         now = self._shared.clock()
         self._slice_seconds += now - self._slice_since
         self._slice_since = now
-        if self._slice_seconds < TIME_SLICE_SECONDS or self._closing:
+        if self._pauses or self._closing:
+            return not self._closing
+        if self._slice_seconds < TIME_SLICE_SECONDS:
             return False
         self._slice_seconds = 0.0
-        self._is_paused = True
-        self._shared.time_slicer.schedule(self._end_pause)
+        self._pauses += 1
+        self._shared.time_slicer.schedule(self.end_pause)
         return True
 
-    def _end_pause(self) -> None:
-        self._is_paused = False
-        self.resume()
+    def pause(self) -> None:
+        """Dispatch and read nothing more before `end_pause`, which the caller calls."""
+        self._pauses += 1
+        self._queued_frames = self._queued_frames or deque()
+        self._pause_reading()
+
+    def end_pause(self) -> None:
+        """One reason to pause is over."""
+        self._pauses -= 1
+        if not self._closing:
+            self.resume()
 
     def resume(self) -> None:
         """Dispatch the queued requests as far as limits allow, then read again."""
-        if self._is_resuming or self._is_paused:
+        if self._is_resuming or self._pauses:
             return  # an immediate response: the loop below continues anyway, or the next iteration does
         self._is_resuming = True
         self._slice_since = self._shared.clock()
@@ -304,7 +295,11 @@ class Connection(asyncio.BufferedProtocol):
         api_key = header.api_key
         if self._fast_requests is None and api_key in shared.fast_paths:
             self._fast_requests = shared.fast_paths[api_key].open(self, self.context)
-        response = shared.router.route(self.context, header, frame, pos)
+        throttle = shared.throttles.begin(self, header) if shared.quotas.is_active else None
+        if throttle is None:
+            response = shared.router.route(self.context, header, frame, pos)
+        else:
+            response = throttle.route(shared.router, frame, pos)
         if isinstance(response, IMMEDIATE):
             buffers, reply_bytes = encode_reply(header, response)
             if self._replies is None and reply_bytes <= shared.write_buffer_bytes:
@@ -317,7 +312,10 @@ class Connection(asyncio.BufferedProtocol):
             request_bytes = len(frame)
             if isinstance(response, PendingResponse) and not response.holds_request:
                 request_bytes = 0
-            reply = EncodedReply(self, header, request_bytes, api_key == ApiKey.FETCH)
+            is_fetch = api_key == ApiKey.FETCH
+            reply = EncodedReply(self, header, request_bytes, is_fetch)
+            if throttle is not None:
+                reply = throttle.reply(request_bytes, is_fetch)
             self._enqueue(reply)
             pending = response if isinstance(response, PendingResponse) else self._start_task(reply, response)
             if pending.blocks_connection:
@@ -488,6 +486,7 @@ class Connection(asyncio.BufferedProtocol):
             is_active = not 0 <= received - self._last_received < SLOW_CLIENT_MIN_BYTES
         elif self._writable and not is_active and not self._closing:
             is_active = self._shared.is_waiting(self) or (self._replies is not None and not self._frame_bytes)
+            is_active |= self._pauses > 0
         self._active = False
         self._last_unsent = unsent
         if is_active:

@@ -15,7 +15,9 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Final, Protocol
 
 from lockstep.broker.network.receive_memory import MemoryWaiter, ReceiveMemory
+from lockstep.broker.network.throttles import PausableConnection, Throttles
 from lockstep.broker.network.unsent_bytes import UnsentBytes
+from lockstep.broker.quotas.quota_manager import NO_QUOTAS, QuotaManager
 from lockstep.broker.requests.fast_path import FastPath
 from lockstep.broker.requests.request_context import ClientContext
 from lockstep.broker.requests.router import Router
@@ -35,7 +37,7 @@ must not wait behind batches of a megabyte. All of them together get a quarter o
 NO_FAST_PATHS: Final[Mapping[int, FastPath]] = {}
 
 
-class OpenConnection(MemoryWaiter, Protocol):
+class OpenConnection(MemoryWaiter, PausableConnection, Protocol):
     """A connection as this module calls it; `connection.py` has the class."""
 
     @property
@@ -74,10 +76,13 @@ class Connections:
         unsent_bytes: UnsentBytes,
         client_errors: RateLimitedLog,
         fast_paths: Mapping[int, FastPath] = NO_FAST_PATHS,
+        quotas: QuotaManager = NO_QUOTAS,
     ) -> None:
         self.router = router
         self.fast_paths = fast_paths
         """The fast paths by API key; none of an API where it is off."""
+        self.quotas = quotas
+        self.throttles = Throttles(self.quotas, loop)
         self.time_slicer = time_slicer
         self.unsent_bytes = unsent_bytes
         self._client_errors = client_errors
@@ -134,6 +139,7 @@ class Connections:
         del self._open[connection]
         self.closed += 1
         self._waiting_for_memory.pop(connection, None)
+        self.throttles.forget(connection)
         connections_left = self._by_host[host] - 1
         if connections_left:
             self._by_host[host] = connections_left

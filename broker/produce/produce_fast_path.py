@@ -28,6 +28,7 @@ from lockstep.broker.produce.batch_validation import MIN_RECORD_BYTES
 from lockstep.broker.produce.delayed_produce import TOPIC_IDS_MIN_VERSION, DelayedProduce
 from lockstep.broker.produce.plain_topic import PlainPartition, PlainTopic, is_plain
 from lockstep.broker.produce.producer_state import Producer
+from lockstep.broker.quotas.quota_manager import NO_QUOTAS, QuotaManager
 from lockstep.broker.requests.fast_path import FastConnection
 from lockstep.broker.requests.request_context import ClientContext, PendingResponse
 from lockstep.broker.requests.router import Route
@@ -146,12 +147,12 @@ class ProduceFastPath:
     Args:
         appenders: the append path into each data group.
         route: of Produce, which counts the requests.
-        access: whether a client may write a topic; asked once for each prefix, as a change of ACLs is a
-            change of `MetadataCache.changes`.
+        access, quotas: whether a client may write a topic, and whether its requests count for a quota;
+            asked once for each prefix, as a change of ACLs or quotas is one of `MetadataCache.changes`.
     """
 
     __slots__ = (
-        "_changes", "_prepared", "_topics", "access", "appenders", "cluster", "endpoints", "route",
+        "_changes", "_prepared", "_topics", "access", "appenders", "cluster", "endpoints", "quotas", "route",
     )  # fmt: skip
     requests_type: type[PlainRequests]
 
@@ -162,8 +163,9 @@ class ProduceFastPath:
         endpoints: NodeEndpoints,
         route: Route,
         access: Access = EVERYTHING,
+        quotas: QuotaManager = NO_QUOTAS,
     ) -> None:
-        self.access = access
+        self.access, self.quotas = access, quotas
         self.cluster, self.appenders, self.endpoints, self.route = cluster, appenders, endpoints, route
         self._topics: dict[tuple[int, bytes], PlainTopic] = {}
         self._changes = -1
@@ -294,7 +296,9 @@ class PlainRequests:
         route = self._path.route
         if key != ApiKey.PRODUCE or not route.first <= version <= route.last:
             return None
-        _, at = read_request_header(frame)
+        header, at = read_request_header(frame)
+        if self._path.quotas.limits_produce(self.client, header.client_id):
+            return None  # the general path counts it
         if version >= FLEXIBLE_MIN_VERSION:
             acks, _ = _ACKS(frame, at + 1)
             if frame[at] or frame[at + 7] != ONE_TOPIC or acks not in _DURABLE_ACKS:

@@ -198,6 +198,11 @@ class ClientContext:
         self._principal, self.decisions = principal, None
 
     @property
+    def user_name(self) -> str:
+        """The name of the user, without its type."""
+        return self._principal.name
+
+    @property
     def host(self) -> str:
         """The client's address without its port."""
         return self.peer.rpartition(":")[0]

@@ -14,6 +14,7 @@ Nothing here knows of a running broker; changes that go through the cluster are
 | its parts: clients | `connection_settings`, `consumer_group_settings`, `transaction_settings` |
 | its parts: encryption and who a client is | `security_settings`, `oauthbearer_settings` |
 | its parts: who may do what | `authorizer_settings`, `delegation_token_settings` |
+| its parts: how much of it | `quota_settings` |
 | its parts: beside the broker | `metrics_settings`, `player_settings` |
 | names that have no effect here: Kafka's; those of others, and mistakes | `kafka_names`, `foreign_names` |
 | what is meant by a name that there is not | `suggestions` |

@@ -36,6 +36,7 @@ from lockstep.broker.settings.properties import (
     raise_all,
     setting,
 )
+from lockstep.broker.settings.quota_settings import QuotaSettings
 from lockstep.broker.settings.security_settings import ListenerSecurity, SecuritySettings
 from lockstep.broker.settings.topic_default_settings import (
     TopicDefaultSettings,
@@ -75,6 +76,7 @@ class Settings(
     PlayerFileSettings,
     AuthorizerSettings,
     DelegationTokenSettings,
+    QuotaSettings,
 ):
     """One broker's settings. Made by `load`; attribute names are the property names with underscores."""
 

@@ -18,7 +18,7 @@ controller.quorum.auto.join.enable controller.quorum.bootstrap.servers
 controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms
 controller.quorum.fetch.max.bytes controller.quorum.fetch.snapshot.max.bytes
 controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms controller.quorum.retry.backoff.ms
-controller.quorum.voters controller.quota.window.num controller.quota.window.size.seconds
+controller.quorum.voters
 controller.socket.timeout.ms cordoned.log.dirs create.topic.policy.class.name
 delete.records.purgatory.purge.interval.requests early.start.listeners
 errors.deadletterqueue.auto.create.topics.enable errors.deadletterqueue.topic.name.prefix
@@ -64,7 +64,7 @@ metrics.num.samples metrics.recording.level metrics.sample.window.ms num.io.thre
 num.recovery.threads.per.data.dir num.replica.alter.log.dirs.threads num.replica.fetchers
 offsets.commit.timeout.ms offsets.load.buffer.size offsets.topic.compression.codec
 offsets.topic.segment.bytes principal.builder.class process.roles producer.id.expiration.check.interval.ms
-producer.purgatory.purge.interval.requests queued.max.requests quota.window.num quota.window.size.seconds
+producer.purgatory.purge.interval.requests queued.max.requests
 remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms remote.log.index.file.cache.total.size.bytes
 remote.log.index.file.cache.ttl.ms remote.log.manager.copier.thread.pool.size
 remote.log.manager.copy.max.bytes.per.second remote.log.manager.copy.quota.window.num

@@ -82,10 +82,10 @@ class Client:
     async def close(self) -> None:
         self.writer.close()
 
-    def send(self, message: Struct, version: int) -> int:
+    def send(self, message: Struct, version: int, client_id: str = "test") -> int:
         """Write a request; returns its correlation id."""
         self._correlation_id += 1
-        self.writer.write(frame(message, version, self._correlation_id))
+        self.writer.write(frame(message, version, self._correlation_id, client_id))
         return self._correlation_id
 
     async def receive_raw(self) -> bytes:
@@ -101,9 +101,9 @@ class Client:
         pos = 5 if response_header_version(key, version) else 4
         return correlation_id, decode(response, version, raw, pos)
 
-    async def call(self, message: Struct, version: int) -> Any:
+    async def call(self, message: Struct, version: int, client_id: str = "test") -> Any:
         """Send and wait for the answer."""
-        sent = self.send(message, version)
+        sent = self.send(message, version, client_id)
         correlation_id, response = await asyncio.wait_for(self.receive(message, version), 20)
         assert correlation_id == sent
         return response

@@ -50,6 +50,7 @@ from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.peers.controller_quorum import ControllerQuorum
 from lockstep.broker.peers.node_registry import NodeRegistry
+from lockstep.broker.quotas.quota_manager import QuotaManager
 from lockstep.broker.requests.request_context import RequestHandler
 
 
@@ -58,6 +59,7 @@ def build_handlers(
     nodes: NodeRegistry,
     topics: Topics,
     alteration: ConfigAlteration,
+    quotas: QuotaManager,
     authorizer: Authorizer = ALLOW_ALL,
 ) -> list[RequestHandler]:
     """Builds the handlers of topics, replicas, configurations and ACLs, and those that reject fixed
@@ -69,10 +71,10 @@ def build_handlers(
         AlterPartitionReassignments(cluster, nodes, topics, authorizer),
         AlterReplicaLogDirs(cluster, authorizer),
         CreateAcls(acl_changes, authorizer),
-        CreatePartitions(cluster, nodes, topics, authorizer),
-        CreateTopics(cluster, nodes, topics, authorizer),
+        CreatePartitions(cluster, nodes, topics, quotas, authorizer),
+        CreateTopics(cluster, nodes, topics, quotas, authorizer),
         DeleteAcls(acls, acl_changes, authorizer),
-        DeleteTopics(cluster, topics, authorizer),
+        DeleteTopics(cluster, topics, quotas, authorizer),
         DescribeAcls(acls, authorizer),
         DescribeConfigs(cluster, authorizer),
         IncrementalAlterConfigs(alteration),

@@ -17,6 +17,7 @@ from lockstep.broker.controller.replica_assignment import check_groups, check_re
 from lockstep.broker.controller.topics import Topics
 from lockstep.broker.metadata.metadata_cache import MetadataCache, Topic
 from lockstep.broker.peers.node_registry import NodeRegistry
+from lockstep.broker.quotas.quota_manager import NO_QUOTAS, QuotaManager
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import ClientContext, Needs, RequestHandler
 from lockstep.broker.settings.topic_config import LOCKS_KEPT
@@ -35,6 +36,9 @@ SPLIT_LOCKS: Final = (
     "stop every writer that knows of fewer partitions, or two may hold the same lock."
 )
 
+STRICT_QUOTA_MIN_VERSION: Final = 3
+"""Its clients know the error of a used up quota (KIP-599)."""
+
 Growth = tuple[Topic, int]
 """A topic and its new partition count."""
 
@@ -47,9 +51,15 @@ class CreatePartitions(RequestHandler):
     needs = Needs.CONTROLLER
 
     def __init__(
-        self, cluster: MetadataCache, nodes: NodeRegistry, topics: Topics, authorizer: Authorizer = ALLOW_ALL
+        self,
+        cluster: MetadataCache,
+        nodes: NodeRegistry,
+        topics: Topics,
+        quotas: QuotaManager = NO_QUOTAS,
+        authorizer: Authorizer = ALLOW_ALL,
     ) -> None:
         self._access = authorizer.access(self.api_key)
+        self._quotas = quotas
         self._cluster = cluster
         self._nodes = nodes
         self._topics = topics
@@ -59,6 +69,9 @@ class CreatePartitions(RequestHandler):
     ) -> CreatePartitionsResponse:
         """Grow the valid topics."""
         counts = Counter(topic.name for topic in request.topics)
+        quota = self._quotas.mutation_of(
+            client, header.client_id, header.api_version >= STRICT_QUOTA_MIN_VERSION
+        )
         results: dict[str, CreatePartitionsTopicResult] = {}
         growing: list[Growth] = []
         partitions = 0
@@ -74,6 +87,7 @@ class CreatePartitions(RequestHandler):
                         ErrorCode.POLICY_VIOLATION,
                         f"Excessively large number of partitions per request: at most {limit}.",
                     )
+                quota.record(added)
                 partitions += added
                 results[requested.name] = CreatePartitionsTopicResult(name=requested.name)
                 growing.append((topic, requested.count))
@@ -84,7 +98,9 @@ class CreatePartitions(RequestHandler):
                 chunk = growing[first : first + TOPICS_AT_ONCE]
                 for result in await asyncio.gather(*(self._grow(each) for each in chunk)):
                     results[result.name] = result
-        return CreatePartitionsResponse(results=[results[name] for name in counts])
+        return CreatePartitionsResponse(
+            throttle_time_ms=quota.throttle_ms(), results=[results[name] for name in counts]
+        )
 
     def _check_access(self, client: ClientContext, name: str) -> None:
         """Raises RequestError."""
@@ -129,4 +145,6 @@ class CreatePartitions(RequestHandler):
 
 
 def _error_result(name: str, rejection: RequestError) -> CreatePartitionsTopicResult:
-    return CreatePartitionsTopicResult(name=name, error_code=rejection.error, error_message=rejection.message)
+    return CreatePartitionsTopicResult(
+        name=name, error_code=rejection.error, error_message=rejection.message or None
+    )

@@ -17,6 +17,7 @@ from lockstep.broker.controller.topics import Topics
 from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.metadata.topic_validation import TopicPlan
 from lockstep.broker.peers.node_registry import NodeRegistry
+from lockstep.broker.quotas.quota_manager import NO_QUOTAS, QuotaManager
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import ClientContext, Needs, RequestHandler
 from lockstep.broker.settings.described_config import describe_topic
@@ -34,8 +35,10 @@ from lockstep.protocol.messages.create_topics import (
 
 FIRST_GROUP: Final = 1
 """The first log group that holds topics."""
-NOT_AUTHORIZED: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED,)
-"""A rejection that changes nothing: the next client may create the topic."""
+NOT_RECORDED: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
+"""Rejections that change nothing: the next client may create the topic, or this one later."""
+STRICT_QUOTA_MIN_VERSION: Final = 6
+"""Its clients know the error of a used up quota (KIP-599)."""
 TOPICS_AT_ONCE: Final = 100
 """So many topics share their commits, and other requests are served between them: ten thousand at once took
 seconds."""
@@ -54,9 +57,15 @@ class CreateTopics(RequestHandler):
     needs = Needs.CONTROLLER
 
     def __init__(
-        self, cluster: MetadataCache, nodes: NodeRegistry, topics: Topics, authorizer: Authorizer = ALLOW_ALL
+        self,
+        cluster: MetadataCache,
+        nodes: NodeRegistry,
+        topics: Topics,
+        quotas: QuotaManager = NO_QUOTAS,
+        authorizer: Authorizer = ALLOW_ALL,
     ) -> None:
         self._access = authorizer.access(self.api_key)
+        self._quotas = quotas
         self._cluster = cluster
         self._nodes = nodes
         self._topics = topics
@@ -66,6 +75,9 @@ class CreateTopics(RequestHandler):
     ) -> CreateTopicsResponse:
         """Create the valid topics."""
         counts = Counter(topic.name for topic in request.topics)
+        quota = self._quotas.mutation_of(
+            client, header.client_id, header.api_version >= STRICT_QUOTA_MIN_VERSION
+        )
         results: dict[str, CreatableTopicResult] = {}
         plans: list[TopicPlan] = []
         partitions = 0
@@ -86,11 +98,12 @@ class CreateTopics(RequestHandler):
                         ErrorCode.POLICY_VIOLATION,
                         f"Excessively large number of partitions per request: at most {limit}.",
                     )
+                quota.record(plan.partition_count)
                 partitions += plan.partition_count
                 plans.append(plan)
             except RequestError as rejection:
                 results[topic.name] = _error_result(topic.name, rejection)
-                if topic.configs and not request.validate_only and rejection.error not in NOT_AUTHORIZED:
+                if topic.configs and not request.validate_only and rejection.error not in NOT_RECORDED:
                     self._topics.rejected_creations.record(topic.name, rejection)
         configs_by_overrides: ConfigsByOverrides = {}
         if request.validate_only:
@@ -112,7 +125,9 @@ class CreateTopics(RequestHandler):
                 results.update(zip((plan.name for plan in chunk), created, strict=True))
         if self._access.is_checked and not client.is_node:
             self._hide_configs(client, results.values())
-        return CreateTopicsResponse(topics=[results[name] for name in counts])
+        return CreateTopicsResponse(
+            throttle_time_ms=quota.throttle_ms(), topics=[results[name] for name in counts]
+        )
 
     def _check_client(self, client: ClientContext, name: str, may_create_all: bool) -> None:
         """Raises RequestError for a client that may not create the topic, or a node that has tried to."""
@@ -232,4 +247,6 @@ class CreateTopics(RequestHandler):
 
 
 def _error_result(name: str, rejection: RequestError) -> CreatableTopicResult:
-    return CreatableTopicResult(name=name, error_code=rejection.error, error_message=rejection.message)
+    return CreatableTopicResult(
+        name=name, error_code=rejection.error, error_message=rejection.message or None
+    )

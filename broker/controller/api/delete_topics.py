@@ -10,6 +10,7 @@ from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.controller.api.create_topics import TOPICS_AT_ONCE
 from lockstep.broker.controller.topics import Topics
 from lockstep.broker.metadata.metadata_cache import MetadataCache, Topic
+from lockstep.broker.quotas.quota_manager import NO_QUOTAS, QuotaManager
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import ClientContext, Needs, RequestHandler
 from lockstep.protocol.acl_codes import AclOperation, AclResourceType
@@ -25,6 +26,8 @@ from lockstep.protocol.primitives import ZERO_UUID
 
 BY_ID_MIN_VERSION: Final = 6
 DISABLED_MIN_VERSION: Final = 3
+STRICT_QUOTA_MIN_VERSION: Final = 5
+"""Its clients know the error of a used up quota (KIP-599)."""
 
 
 class DeleteTopics(RequestHandler):
@@ -34,8 +37,15 @@ class DeleteTopics(RequestHandler):
     versions = (1, 6)
     needs = Needs.CONTROLLER
 
-    def __init__(self, cluster: MetadataCache, topics: Topics, authorizer: Authorizer = ALLOW_ALL) -> None:
+    def __init__(
+        self,
+        cluster: MetadataCache,
+        topics: Topics,
+        quotas: QuotaManager = NO_QUOTAS,
+        authorizer: Authorizer = ALLOW_ALL,
+    ) -> None:
         self._access = authorizer.access(self.api_key)
+        self._quotas = quotas
         self._cluster = cluster
         self._topics = topics
 
@@ -48,6 +58,9 @@ class DeleteTopics(RequestHandler):
             requested = [DeleteTopicState(name=name) for name in request.topic_names]
         names = Counter(each.name for each in requested if each.name is not None)
         ids = Counter(each.topic_id for each in requested if each.topic_id != ZERO_UUID)
+        quota = self._quotas.mutation_of(
+            client, header.client_id, header.api_version >= STRICT_QUOTA_MIN_VERSION
+        )
         results: list[DeletableTopicResult] = []
         deletions: dict[bytes, tuple[Topic, DeletableTopicResult]] = {}
         for each in _distinct(requested):
@@ -61,6 +74,7 @@ class DeleteTopics(RequestHandler):
                     raise RequestError(
                         ErrorCode.INVALID_REQUEST, "The same topic is named by name and by id."
                     )
+                quota.record(len(topic.partitions))
             except RequestError as rejection:
                 _set_error(result, rejection)
                 continue
@@ -70,7 +84,7 @@ class DeleteTopics(RequestHandler):
         for first in range(0, len(ordered), TOPICS_AT_ONCE):
             chunk = ordered[first : first + TOPICS_AT_ONCE]
             await asyncio.gather(*(self._delete(topic, result) for topic, result in chunk))
-        return DeleteTopicsResponse(responses=results)
+        return DeleteTopicsResponse(throttle_time_ms=quota.throttle_ms(), responses=results)
 
     def _find(
         self,
@@ -138,4 +152,4 @@ def _distinct(requested: list[DeleteTopicState]) -> list[DeleteTopicState]:
 
 def _set_error(result: DeletableTopicResult, rejection: RequestError) -> None:
     result.error_code = rejection.error
-    result.error_message = rejection.message
+    result.error_message = rejection.message or None

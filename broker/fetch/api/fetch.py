@@ -30,4 +30,4 @@ class Fetch(RequestHandler):
             fetch_context = requests.sessions.begin(request, version)
         except FetchSessionError as error:
             return FetchResponse(error_code=error.error)
-        return requests.open_request(client, version, request, fetch_context).start()
+        return requests.open_request(client, version, request, fetch_context, header.client_id).start()

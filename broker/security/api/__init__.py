@@ -1,4 +1,4 @@
-"""Handlers of security; without quotas they respond as an Apache Kafka that has set none.
+"""Handlers of quotas, logins, credentials and delegation tokens.
 
 | subject | handlers |
 |---|---|
@@ -12,6 +12,8 @@
 from __future__ import annotations
 
 from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
+from lockstep.broker.quotas.quota_changes import QuotaChanges
+from lockstep.broker.quotas.quota_table import QuotaTable
 from lockstep.broker.requests.request_context import RequestHandler
 from lockstep.broker.security.api.alter_client_quotas import AlterClientQuotas
 from lockstep.broker.security.api.alter_user_scram_credentials import AlterUserScramCredentials
@@ -34,14 +36,16 @@ def build_handlers(
     scram_users: ScramUsers,
     tokens: DelegationTokens,
     token_access: TokenAccess,
+    quotas: QuotaTable,
+    quota_changes: QuotaChanges,
     authorizer: Authorizer = ALLOW_ALL,
 ) -> list[RequestHandler]:
     """Builds the handlers of this package. Args: rate_limited_log: the log of client errors."""
     return [
-        AlterClientQuotas(authorizer),
+        AlterClientQuotas(quota_changes, authorizer),
         AlterUserScramCredentials(scram_users, authorizer),
         CreateDelegationToken(tokens, token_access, authorizer),
-        DescribeClientQuotas(authorizer),
+        DescribeClientQuotas(quotas, authorizer),
         DescribeDelegationToken(tokens, token_access, authorizer),
         DescribeUserScramCredentials(scram_users, authorizer),
         ExpireDelegationToken(tokens, token_access),

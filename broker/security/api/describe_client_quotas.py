@@ -1,6 +1,6 @@
-"""DescribeClientQuotas: there are no quotas, and this broker enforces none (KIP-546).
+"""DescribeClientQuotas: the quotas of the entities that a filter matches (KIP-546).
 
-An invalid filter is rejected all the same. Source: Kafka's ClientQuotasImage.describe.
+Source: Kafka's ClientQuotasImage.describe.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Final
 
 from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer, cluster_denial
+from lockstep.broker.quotas.quota_entity import ENTITY_TYPES
+from lockstep.broker.quotas.quota_table import QuotaTable
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.acl_codes import AclOperation
 from lockstep.protocol.api import ApiKey, RequestHeader
@@ -16,9 +18,12 @@ from lockstep.protocol.messages.describe_client_quotas import (
     ComponentData,
     DescribeClientQuotasRequest,
     DescribeClientQuotasResponse,
+    EntityData,
+    EntryData,
+    ValueData,
 )
 
-ENTITY_TYPES: Final = ("user", "client-id", "ip")
+_SPECIFIED: Final = 2
 _MAX_QUOTED_CHARACTERS: Final = 250
 
 
@@ -28,13 +33,14 @@ class DescribeClientQuotas(RequestHandler):
     api_key = ApiKey.DESCRIBE_CLIENT_QUOTAS
     versions = (0, 1)
 
-    def __init__(self, authorizer: Authorizer = ALLOW_ALL) -> None:
+    def __init__(self, quotas: QuotaTable, authorizer: Authorizer = ALLOW_ALL) -> None:
         self._access = authorizer.access(self.api_key)
+        self._quotas = quotas
 
     def handle(
         self, client: ClientContext, header: RequestHeader, request: DescribeClientQuotasRequest
     ) -> HandlerResponse:
-        """No entries, or the error of the filter."""
+        """The entities that match, or the error of the filter."""
         if not self._access.allows_on_cluster(client, AclOperation.DESCRIBE_CONFIGS):
             denied = cluster_denial(AclOperation.DESCRIBE_CONFIGS)
             return DescribeClientQuotasResponse(
@@ -54,7 +60,16 @@ class DescribeClientQuotas(RequestHandler):
                 "be used with user or clientId filter component.",
                 entries=None,
             )
-        return DescribeClientQuotasResponse(error_message="", entries=[])
+        exact = {each.entity_type: each.match for each in request.components if each.match_type != _SPECIFIED}
+        any_name = {each.entity_type for each in request.components if each.match_type == _SPECIFIED}
+        entries = [
+            EntryData(
+                entity=[EntityData(entity_type=each, entity_name=name) for each, name in entity],
+                values=[ValueData(key=key, value=value) for key, value in values.items()],
+            )
+            for entity, values in self._quotas.find_matching(exact, any_name, request.strict)
+        ]
+        return DescribeClientQuotasResponse(error_message="", entries=entries)
 
 
 def _component_error(component: ComponentData, seen: set[str]) -> tuple[ErrorCode, str] | None:

@@ -24,6 +24,9 @@ from lockstep.protocol.messages.alter_client_quotas import (
     AlterClientQuotasResponse,
 )
 from lockstep.protocol.messages.alter_client_quotas import (
+    EntityData as ResultEntity,
+)
+from lockstep.protocol.messages.alter_client_quotas import (
     EntryData as QuotaResult,
 )
 from lockstep.protocol.messages.alter_client_quotas_request import (
@@ -233,7 +236,17 @@ QUOTA = (
             )
         ]
     ),
-    AlterClientQuotasResponse(entries=[QuotaResult(error_code=0)]),
+    AlterClientQuotasResponse(
+        entries=[
+            QuotaResult(
+                error_code=0,
+                entity=[
+                    ResultEntity(entity_type="client-id", entity_name=None),
+                    ResultEntity(entity_type="user", entity_name="alice"),
+                ],
+            )
+        ]
+    ),
     AuditedOperation(
         "CLIENT_QUOTA",
         "client-id=<default>,user=alice",

@@ -35,6 +35,7 @@ from lockstep.broker.metadata.metadata_image import (
     start_reassignment_command,
     topic_configs_command,
 )
+from lockstep.broker.metadata.quota_commands import quota_command
 from lockstep.broker.metadata.token_commands import token_command
 from lockstep.broker.requests.kafka_principal import KafkaPrincipal
 from lockstep.broker.security.delegation_tokens import DelegationToken, NewExpiry, Removal, TokenChange
@@ -280,6 +281,54 @@ def test_a_delegation_token_without_its_parts_is_corruption(changed: dict[str, o
     command = token_command(DelegationToken("one", alice, alice, (alice,), 1, 3, 2))
     replay(MetadataImage(), command)
     with pytest.raises(CorruptLog, match=r"in a metadata command|unknown metadata command"):
+        replay(MetadataImage(), command | changed)
+
+
+def test_quotas_are_part_of_the_state() -> None:
+    image, copy = MetadataImage(), MetadataImage()
+    told: list[Changed] = []
+    image.changed = lambda change, topic_id: told.append(change)
+    both, default, address = (("user", "a"), ("client-id", None)), (("user", None),), (("ip", "192.0.2.1"),)
+    before = image.snapshot(0)
+    assert json.loads(before)["version"] == 4, "an earlier Lockstep reads it"
+    replay(
+        image,
+        quota_command(both, "producer_byte_rate", 1024.0),
+        quota_command(default, "request_percentage", 0.5),
+    )
+    replay(image, quota_command(address, "connection_creation_rate", 5.0))
+    replay(image, quota_command(both, "producer_byte_rate", 2.0**63))
+    replay(image, quota_command(default, "request_percentage", None), quota_command(default, "absent", None))
+    assert dict(image.quotas.items()) == {
+        both: {"producer_byte_rate": 2.0**63}, address: {"connection_creation_rate": 5.0}
+    } and told == [Changed.QUOTAS] * 6  # fmt: skip
+    copy.restore(image.snapshot(0))
+    assert dict(copy.quotas.items()) == dict(image.quotas.items())
+    assert json.loads(copy.snapshot(0))["version"] == 8
+    replay(copy, quota_command(both, "producer_byte_rate", None))
+    replay(copy, quota_command(address, "connection_creation_rate", None))
+    assert copy.snapshot(0) == before
+    copy.restore(image.snapshot(0))
+    copy.restore(b"")
+    assert len(copy.quotas) == 0
+
+
+@each_case(
+    "changed",
+    [
+        {"entity": []},
+        {"entity": [["zone", "a"]]},
+        {"entity": [["user"]]},
+        {"entity": [["user", 5]]},
+        {"entity": "user"},
+        {"key": 5},
+    ],
+    ids=repr,
+)
+def test_a_quota_without_its_parts_is_corruption(changed: dict[str, object]) -> None:
+    command = quota_command((("user", "a"),), "producer_byte_rate", 1.0)
+    replay(MetadataImage(), command)
+    with pytest.raises(CorruptLog, match="metadata command"):
         replay(MetadataImage(), command | changed)
 
 

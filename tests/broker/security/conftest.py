@@ -8,6 +8,9 @@ from collections.abc import Sequence
 
 import pytest
 
+from lockstep.broker.metadata.quota_commands import apply_quota_command, quota_command
+from lockstep.broker.quotas.quota_changes import QuotaChange, QuotaChanges
+from lockstep.broker.quotas.quota_table import QuotaTable
 from lockstep.broker.security import api
 from lockstep.broker.security.delegation_tokens import DelegationTokenRules, DelegationTokens, TokenChange
 from lockstep.broker.security.scram import Credential
@@ -30,7 +33,14 @@ def caller() -> Caller:
     log = RateLimitedLog(time.monotonic, logging.getLogger("lockstep.connection"))
     tokens = DelegationTokens(DelegationTokenRules(), dict, _record_nothing, lambda: 0, str)
     users, token_access = ScramUsers(lambda: stored, record), TokenAccess(lambda listener: listener)
-    return Caller(*api.build_handlers(log, users, tokens, token_access))
+    quotas = QuotaTable()
+
+    async def record_quotas(changes: Sequence[QuotaChange]) -> None:
+        for each in changes:
+            apply_quota_command(quotas, quota_command(*each))
+
+    changes = QuotaChanges(quotas, record_quotas)
+    return Caller(*api.build_handlers(log, users, tokens, token_access, quotas, changes))
 
 
 async def _record_nothing(changes: Sequence[TokenChange]) -> None:

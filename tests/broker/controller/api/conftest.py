@@ -19,6 +19,7 @@ from lockstep.broker.controller.transfer_requests import TransferRequests
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, Topic
 from lockstep.broker.metadata.metadata_image import Command, delete_command, grow_command, grown_command
 from lockstep.broker.metadata.topic_validation import TopicPlan
+from lockstep.broker.quotas.quota_manager import NO_QUOTAS
 from lockstep.broker.requests.errors import RequestError
 from lockstep.storage.peers.limits import PeerError
 from tests.broker.fakes import Caller, FakeMetadata, forget_nothing
@@ -97,7 +98,7 @@ class ControllerCaller(Caller):
         alteration = ConfigAlteration(1, ControllerForwarder(cluster, self.topics, None), changes)
         reports, damage_reports = GroupReports(cluster, None), DamageReports(cluster, nodes, None)
         super().__init__(
-            *api.build_handlers(cluster, nodes, self.topics, alteration),
+            *api.build_handlers(cluster, nodes, self.topics, alteration, NO_QUOTAS),
             *api.build_cluster_handlers(
                 cluster, nodes, metadata.endpoints, self.topics, reports, damage_reports,
                 cast(TransferRequests, self.transfers), None, lambda: NOW_MS,

@@ -1,0 +1,100 @@
+"""Rates over a window and credits, against the figures of Kafka's formulas."""
+
+from __future__ import annotations
+
+from lockstep.broker.quotas.quota_rate import MAX_THROTTLE_MS, QuotaRate, QuotaWindow
+from lockstep.broker.quotas.token_bucket import TokenBucket
+from tests.support.cases import each_case
+
+WINDOW = QuotaWindow()
+
+
+def rate(limit: float = 1000, window: QuotaWindow = WINDOW, longest: int = MAX_THROTTLE_MS) -> QuotaRate:
+    return QuotaRate(limit, window, longest)
+
+
+@each_case(
+    ("used", "throttle_ms"),
+    [
+        (10_000, 0),  # the ten samples before this one count as empty
+        (10_001, 1),  # (1000.1 - 1000) / 1000 * 10 s
+        (20_000, 10_000),
+        (50_000, 40_000),  # as a real Kafka reports it
+    ],
+)
+def test_the_first_use_waits_until_the_rate_over_ten_seconds_is_the_limit(
+    used: float, throttle_ms: int
+) -> None:
+    assert rate().charge(used, 5_000) == throttle_ms
+
+
+def test_the_wait_counts_from_now_and_shrinks_with_time() -> None:
+    counted = rate()
+    assert counted.charge(20_000, 0) == 10_000
+    assert counted.throttle_ms(500) == 9_500  # 20000 / 10.5 s is the rate, 10.5 s the window
+    assert counted.throttle_ms(9_999) == 9_001  # the sample counts as a whole until it has left the window
+    assert counted.throttle_ms(11_000) == 0  # the sample has left the window
+
+
+def test_samples_leave_the_window_one_by_one() -> None:
+    counted = rate()
+    for second in range(11):
+        assert counted.charge(900, second * 1000) == 0
+    # Eleven samples, 9900 bytes in 10 s; 2100 more make it 12000.
+    assert counted.charge(2_100, 10_000) == 2_000
+    # A second later the first sample has left the window with as much as comes in.
+    assert counted.charge(900, 11_000) == 2_000
+    assert counted.throttle_ms(30_000) == 0
+
+
+def test_what_is_taken_back_did_not_count() -> None:
+    counted = rate()
+    counted.record(9_000, 0)
+    assert counted.charge(5_000, 100) > 0
+    counted.record(-5_000, 100)
+    assert counted.charge(1_000, 100) == 0
+
+
+def test_a_bounded_rate_waits_for_no_more() -> None:
+    assert rate(1, longest=1_000).charge(1_000_000, 0) == 1_000
+    assert rate(0.000_001).charge(1_000_000, 0) == MAX_THROTTLE_MS
+
+
+def test_a_raised_limit_takes_effect_on_what_was_counted() -> None:
+    counted = rate()
+    assert counted.charge(50_000, 0) == 40_000
+    counted.limit = 5_000
+    assert counted.throttle_ms(0) == 0
+
+
+def test_other_windows_hold_other_bursts() -> None:
+    counted = rate(100, QuotaWindow(3, 2_000))
+    assert counted.largest == 400
+    assert counted.charge(400, 0) == 0 and counted.charge(100, 0) == 1_000
+    assert rate(100, QuotaWindow(1, 1_000)).charge(10, 0) == 0  # no time has passed yet: no rate
+
+
+def test_a_rate_is_idle_once_nothing_counts() -> None:
+    counted = rate()
+    assert counted.is_idle(0)
+    counted.record(1, 0)
+    assert not counted.is_idle(10_999) and counted.is_idle(11_000)
+
+
+def test_a_bucket_of_credits_is_full_at_first_and_refills() -> None:
+    bucket = TokenBucket(5, QuotaWindow(100, 1_000), 0)  # the example of Kafka's TokenBucket
+    assert bucket.tokens(0) == 500
+    bucket.record(560, 0)
+    assert (bucket.tokens(0), bucket.throttle_ms(0)) == (-60, 12_000)
+    assert bucket.throttle_ms(11_000) == 1_000 and bucket.throttle_ms(12_000) == 0
+    assert not bucket.is_idle(12_000) and bucket.is_idle(112_000)
+    assert bucket.tokens(1_000_000) == 500
+
+
+def test_a_bucket_gives_fractions_and_bounds_the_wait() -> None:
+    bucket = TokenBucket(0.5, WINDOW, 0)
+    bucket.record(6, 0)
+    assert (bucket.tokens(0), bucket.throttle_ms(0)) == (-0.5, 1_000)
+    slow = TokenBucket(1e-9, WINDOW, 0)
+    slow.record(1, 0)
+    assert slow.throttle_ms(0) == MAX_THROTTLE_MS
