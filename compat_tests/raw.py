@@ -47,7 +47,10 @@ class ConnectionClosed(Exception):
 class RawConnection:
     """One connection. Requests may be pipelined with `send` and `receive`; `call` does both."""
 
-    def __init__(self, host: str, port: int, timeout_s: float = 15.0) -> None:
+    def __init__(
+        self, host: str, port: int, timeout_s: float = 15.0, client_id: str = "compat-tests"
+    ) -> None:
+        self._client_id = client_id
         self.socket = socket.create_connection((host, port), timeout=timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._correlation_ids = itertools.count(1)
@@ -63,7 +66,7 @@ class RawConnection:
     def send(self, api: str, api_version: int, *, answered: bool = True, **fields: Any) -> None:
         """Write one request. `answered=False` for Produce with acks=0."""
         correlation_id = next(self._correlation_ids)
-        frame = request_frame(api, api_version, correlation_id, fields)
+        frame = request_frame(api, api_version, correlation_id, fields, self._client_id)
         if answered:
             self._sent.append((correlation_id, api, api_version))
         self.send_bytes(frame)
@@ -313,7 +316,13 @@ def values_in(records: bytes | None) -> list[tuple[int, bytes | None]]:
 # -- kio's messages from and to dictionaries ----------------------------------------------------------------
 
 
-def request_frame(api: str, api_version: int, correlation_id: int, fields: Mapping[str, Any]) -> bytes:
+def request_frame(
+    api: str,
+    api_version: int,
+    correlation_id: int,
+    fields: Mapping[str, Any],
+    client_id: str = "compat-tests",
+) -> bytes:
     """The whole frame, length included. TypeError for a field that no version has."""
     if not _has_kio(api, api_version):
         return raw_tables.request_frame(api, api_version, correlation_id, fields)
@@ -331,7 +340,7 @@ def request_frame(api: str, api_version: int, correlation_id: int, fields: Mappi
                 "request_api_key": kind.__api_key__,
                 "request_api_version": api_version,
                 "correlation_id": correlation_id,
-                "client_id": "compat-tests",
+                "client_id": client_id,
             },
         ),
     )
