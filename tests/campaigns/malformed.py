@@ -61,8 +61,9 @@ come and go, so single samples differ by some MiB without any trend."""
 UNREAD_REQUESTS = 20_000
 UNREAD_RSS_BYTES = 64 << 20
 LOG_PROBLEM = re.compile(
-    r"Traceback \(most recent call last\)|\b(ERROR|CRITICAL)\b|[Uu]nexpected|never retrieved"
+    r"Traceback \(most recent call last\)|\b(ERROR|CRITICAL)\b|[Uu]nexpected(?! message)|never retrieved"
 )
+"""An "unexpected message" is the reason that OpenSSL gives for what is no handshake."""
 
 
 class SteadyClient:
