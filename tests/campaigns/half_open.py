@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from compat_tests.raw import batch, request_frame
+from compat_tests.raw import batch
 from tests.campaigns import evidence
 from tests.campaigns.attacked_listeners import AttackedTarget, InsideTls
 from tests.campaigns.partition_client import LOOPBACK, first_ack
@@ -78,16 +78,15 @@ class HalfOpen:
 def p99_ms(listener: InsideTls, port: int, seconds: float) -> float:
     """Of a closed loop of Produce requests."""
     records = batch([b"v" * 1000])
-    topics = [{"name": TOPIC, "partition_data": [{"index": 0, "records": records}]}]
-    frame = request_frame("produce", 9, 1, {"acks": -1, "timeout_ms": 30_000, "topic_data": topics})
     latencies = []
     connection = listener.connect(port, 30)
     ends = time.monotonic() + seconds
     while time.monotonic() < ends:
         began = time.perf_counter()
-        connection.send_bytes(frame)
-        connection.receive_frame()
+        answer = connection.produce(TOPIC, records)
         latencies.append(time.perf_counter() - began)
+        if answer["error_code"]:
+            raise RuntimeError(f"a Produce was answered with error {answer['error_code']}")
     connection.close()
     return 1000 * statistics.quantiles(latencies, n=100)[PERCENTILE - 1]
 
