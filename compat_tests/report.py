@@ -43,7 +43,8 @@ the case. Features that Apache Kafka does not have, such as locks, ran against L
 - **✓** both brokers did what the case expects; **✓³** three Lockstep nodes did so, too.
 - **✓ᴸ** Lockstep did, and **✓ᴸ³** three nodes did, what Apache Kafka does not have. An empty cell: a case
   about another client. Spark's stock source and sink have a run: `python -m compat_tests.spark_cases`,
-  with both versions of Spark and on three nodes; an ordinary run has a part of it. Kafka Connect's worker
+  with both versions of Spark and on three nodes; an ordinary run has a part of it. The cases of Security ran
+  over listeners with TLS, logins and client certificates, on one node. Kafka Connect's worker
   and connectors are those of Kafka {connect}, Debezium is {debezium}, rskafka {rskafka}.
 - **–** with a number: the client itself cannot do it, or is not installed; the reason is below the table.
 - **✗ Lockstep**, **✗ Kafka** and **✗ three nodes**: that broker failed the case.

@@ -1,8 +1,9 @@
 """Why a client is not let in, and what each client says then: regular expressions that both brokers meet.
 
-Owns: the failures and the words. A client is asked by its `first_contact`, with settings that have it give up
-soon; what it writes to its log counts, too. Java's TLS, in Apache Kafka, chooses other alerts than OpenSSL's,
-in Lockstep, and not always the same ones; a client's words differ where it prints the alert.
+Owns: the failures, the words, and which of them do not tell the reason. A client is asked by its
+`first_contact`, with settings that have it give up soon; what it writes to its log counts, too. Java's TLS,
+in Apache Kafka, chooses other alerts than OpenSSL's, in Lockstep, and not always the same ones; a client's
+words differ where it prints the alert.
 """
 
 from __future__ import annotations
@@ -151,3 +152,22 @@ REASONS: Mapping[str, Mapping[str, str]] = {
     Sarama.name: _GO,
     KafkaGo.name: _GO,
 }
+
+_NO_REASON = "tells that the connection was closed, without a reason"
+_LOST = "loses an answer with which the connection ends, mostly: it tells of the end alone"
+_LATE = "tells only that its time was over"
+NOT_NAMED: Mapping[str, Mapping[str, str]] = {
+    **{each.name: {NO_TLS: _LATE, TLS: _LATE} for each in (Java34, Java39, Java43, Java)},
+    Confluent.name: {NO_TLS: _NO_REASON},
+    KafkaPython.name: {
+        **dict.fromkeys((PASSWORD, SCRAM_PASSWORD, USER, MECHANISM), _LOST),
+        NO_TLS: _NO_REASON,
+    },
+    KafkaPython2.name: {MECHANISM: _LOST, NO_TLS: _NO_REASON},
+    AioKafka.name: dict.fromkeys((EXPIRED, STRANGER, MISSING, NO_TLS, TLS), _NO_REASON),
+    KafkaJs.name: {NO_TLS: _NO_REASON},
+    Platformatic.name: dict.fromkeys((EXPIRED, STRANGER, MISSING, NO_TLS), _NO_REASON),
+    Sarama.name: {NO_TLS: _NO_REASON, TLS: _NO_REASON},
+    KafkaGo.name: {NO_TLS: f"{_NO_REASON}; after Apache Kafka's alert with one", TLS: _NO_REASON},
+}
+"""Client -> the failures of which its words do not tell the reason, and what they tell instead."""

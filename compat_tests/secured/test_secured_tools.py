@@ -15,7 +15,7 @@ from compat_tests.raw import RawConnection
 from compat_tests.until import until
 
 Tool = Callable[..., ToolResult]
-AREA = "Security"
+TOOLS = "Kafka's tools, secured"
 TOPIC_AUTHORIZATION_FAILED = 29
 _TOOLS = "org.apache.kafka.tools"
 _TOPICS = f"{_TOOLS}.TopicCommand"
@@ -33,7 +33,7 @@ def _said(result: ToolResult) -> str:
     return result.stdout + result.stderr
 
 
-@pytest.mark.case(AREA, "SCRAM-SHA-512: kafka-topics, kafka-console-producer and -consumer, kafka-configs")
+@pytest.mark.case(TOOLS, "SCRAM-SHA-512: kafka-topics, kafka-console-producer and -consumer, kafka-configs")
 def test_tools(tool: Tool, unused_name: Callable[[], str]) -> None:
     topic = unused_name()
     _out(tool(_TOPICS, "--create", "--topic", topic, "--partitions", "1"))
@@ -46,7 +46,7 @@ def test_tools(tool: Tool, unused_name: Callable[[], str]) -> None:
     assert "retention.ms=3600000" in _out(tool(_CONFIGS, "--describe", *of_topic))
 
 
-@pytest.mark.case(AREA, "kafka-configs: a user is made, logs in, is deleted, and does not log in any more")
+@pytest.mark.case(TOOLS, "kafka-configs: a user is made, logs in, is deleted, and does not log in any more")
 def test_users(tool: Tool, unused_name: Callable[[], str]) -> None:
     user = unused_name()
     of_user = ("--entity-type", "users", "--entity-name", user)
@@ -64,7 +64,7 @@ def test_users(tool: Tool, unused_name: Callable[[], str]) -> None:
     until(False, lambda: lists("new-secret"))
 
 
-@pytest.mark.case(AREA, "kafka-acls: a user may not see a topic, then may, then may not")
+@pytest.mark.case(TOOLS, "kafka-acls: a user may not see a topic, then may, then may not")
 def test_acls(tool: Tool, new_topic: NewTopic) -> None:
     topic = new_topic()
     rule = ("--allow-principal", "User:bob", "--operation", "Describe", "--topic", topic)
@@ -111,7 +111,7 @@ def _take_back(raw: RawConnection, topic: str) -> None:
     assert answer["error_code"] == 0, answer
 
 
-@pytest.mark.case(AREA, "access rules: a user may not write, then may, reads what he may, then may not")
+@pytest.mark.case("Security", "access rules: a user may not write, then may, reads what he may, then may not")
 @pytest.mark.parametrize("way", ["SCRAM-SHA-512 as bob"], ids=["bob"])
 @pytest.mark.parametrize("client", [Java.name, KafkaPython.name], indirect=True)
 def test_rules(client: Client, new_topic: NewTopic, raw: RawConnection, way: str) -> None:
