@@ -73,7 +73,6 @@ class TlsTransport(asyncio.BufferedProtocol):
     def _take_plaintext(self, data: bytes) -> None:
         """Hands a connection without TLS on, or rejects it."""
         if not self._tls.accepts_plaintext:
-            self._is_open = True
             self._incoming.reject(REQUIRED)
             return
         self._transport.set_protocol(self._incoming)
