@@ -76,6 +76,7 @@ PURE = (
     "storage/group_options.py",
     "storage/open_frame.py",
     "storage/peers/envelope.py",
+    "storage/peers/peer_identity.py",
     "storage/partition.py",
     "storage/aborted_transactions.py",
     "storage/types.py",
