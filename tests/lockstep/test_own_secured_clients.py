@@ -4,6 +4,7 @@ they say where they do not get in, and sessions that end."""
 from __future__ import annotations
 
 import asyncio
+import base64
 import pickle
 import re
 import subprocess
@@ -18,6 +19,7 @@ import pytest
 import uvloop
 
 from compat_tests.probe import HOST
+from lockstep.broker.security.sasl_listener import SCRAM_MODULE
 from lockstep.kafka_client.blocking_connection import BlockingConnection
 from lockstep.kafka_client.client import EARLIEST, Client
 from lockstep.kafka_client.connection import BrokerConnection
@@ -25,6 +27,10 @@ from lockstep.kafka_client.security import ClientSecurity
 from lockstep.player_host.claims_topic import ClaimsTopic
 from lockstep.player_host.remote_source import RemoteSource
 from lockstep.protocol.client_errors import ClientError
+from lockstep.protocol.messages.create_delegation_token import (
+    CreateDelegationTokenRequest,
+    CreateDelegationTokenResponse,
+)
 from lockstep.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from lockstep.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from lockstep.transactions import BlockingTransactionClient
@@ -187,6 +193,25 @@ async def test_each_mechanism(target: SecuredTarget, mechanism: str, tmp_path: P
         security = ClientSecurity.of({**properties, "security.protocol": protocol})
         connection = await BrokerConnection.open(HOST, port, security=security)
         await connection.call(MetadataRequest(topics=[]), MetadataResponse)
+        connection.close()
+
+
+async def test_a_delegation_token_logs_in(target: SecuredTarget) -> None:
+    security = ClientSecurity.of(target.logging_in())
+    connection = await BrokerConnection.open(HOST, target.login, security=security)
+    made = await connection.call(CreateDelegationTokenRequest(), CreateDelegationTokenResponse)
+    assert made.error_code == 0
+    connection.close()
+    hmac = base64.b64encode(made.hmac).decode()
+    for options, is_accepted in (('tokenauth="true"', True), ("", False)):
+        login = f'{SCRAM_MODULE} required username="{made.token_id}" password="{hmac}" {options};'
+        security = ClientSecurity.of(target.logging_in() | {"sasl.jaas.config": login})
+        if not is_accepted:
+            with pytest.raises(ClientError, match="rejects the login"):
+                await BrokerConnection.open(HOST, target.login, security=security)
+            continue
+        connection = await BrokerConnection.open(HOST, target.login, security=security)
+        assert (await connection.call(MetadataRequest(topics=[]), MetadataResponse)).brokers
         connection.close()
 
 

@@ -63,6 +63,7 @@ class SecuredTarget(LockstepTarget):
             "lockstep.sasl.oauthbearer.allowed.urls": keys.as_uri(),
             "sasl.oauthbearer.expected.issuer": ISSUER,
             "sasl.oauthbearer.expected.audience": AUDIENCE,
+            "delegation.token.secret.key": "a key of the tests",
             "listener.name.strict.sasl.enabled.mechanisms": "SCRAM-SHA-512",
             "listener.name.renamed.ssl.keystore.location": str(renamed),
             "listener.name.short.connections.max.reauth.ms": str(SESSION_MS),
