@@ -7,15 +7,22 @@ import re
 import pytest
 
 from compat_tests.clients.face import CannotDo, Client
-from compat_tests.secured.brokers import SecuredTarget
+from compat_tests.secured.brokers import SecuredLockstep, SecuredTarget
 from compat_tests.secured.reasons import FAILURES, NOT_NAMED, REASONS
+
+_MAX_LINES = 2
+"""Of the log, however often the client tries: one for the reason, one where a warning is repeated."""
 
 
 @pytest.mark.case("Security", "{way}: the client names the reason")
 @pytest.mark.parametrize("way", FAILURES)
 def test_reason(client: Client, target: SecuredTarget, way: str) -> None:
+    log_bytes = target.log_path.stat().st_size
     said = client.first_contact()
     assert said, "the client was let in"
+    if isinstance(target, SecuredLockstep):
+        log = target.log_path.read_bytes()[log_bytes:].decode()
+        assert "Traceback" not in log and len(log.splitlines()) <= _MAX_LINES, log
     assert re.search(REASONS[client.name][way], said), said[:3000]
     if way in NOT_NAMED.get(client.name, {}):
         raise CannotDo(NOT_NAMED[client.name][way])
