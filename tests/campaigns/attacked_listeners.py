@@ -21,6 +21,8 @@ from tests.campaigns.partition_client import LOOPBACK
 from tests.support.certificates import Authority
 
 NAME: Final = "ATTACKED"
+OPEN_SECONDS: Final = 15.0
+"""How long a login or a handshake may take."""
 PLAIN_LOGIN: Final = (
     'org.apache.kafka.common.security.plain.PlainLoginModule required user_alice="secret of alice";'
 )
@@ -73,11 +75,12 @@ class AfterLogin(BeforeLogin):
     apis = ()
 
     def connect(self, port: int, timeout_s: float) -> RawConnection:
-        connection = super().connect(port, timeout_s)
+        connection = super().connect(port, OPEN_SECONDS)
         connection.call("sasl_handshake", 1, mechanism="PLAIN")
         answer = connection.call("sasl_authenticate", 2, auth_bytes=TOKEN)
         if answer["error_code"]:
             raise ConnectionClosed(f"the login failed: {answer['error_message']}")
+        connection.socket.settimeout(timeout_s)
         return connection
 
 
@@ -100,8 +103,7 @@ class InsideTls(AttackedListener):
         }
 
     def connect(self, port: int, timeout_s: float) -> RawConnection:
-        connection = super().connect(port, timeout_s)
-        connection.socket.settimeout(15)
+        connection = super().connect(port, OPEN_SECONDS)
         connection.socket = self._context.wrap_socket(connection.socket, server_hostname=LOOPBACK)
         connection.socket.settimeout(timeout_s)
         return connection

@@ -99,6 +99,13 @@ async def test_the_hmac_is_kafkas() -> None:
     assert base64.b64encode(Cluster().tokens.hmac_of(token)).decode() == known
 
 
+async def test_selected_tokens() -> None:
+    cluster = Cluster()
+    await cluster.create()
+    await cluster.tokens.create(BOB, BOB, [], -1)
+    assert [each.token_id for each in cluster.tokens.select(lambda token: token.owner == BOB)] == ["id-1"]
+
+
 async def test_without_a_secret_there_are_no_tokens() -> None:
     cluster = Cluster(DelegationTokenRules())
     tokens = cluster.tokens

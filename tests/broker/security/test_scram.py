@@ -15,6 +15,7 @@ from lockstep.broker.security.scram import (
     Credential,
     ScramExchange,
     ScramMechanism,
+    TokenLogin,
     salt_password,
     salted_credential,
 )
@@ -155,3 +156,24 @@ def test_the_proof_of_the_secret_itself_is_no_login() -> None:
     proof = bytes(one ^ other for one, other in zip(client_key, signature, strict=True))
     with pytest.raises(AuthenticationFailed, match="there is no user nobody"):
         login.respond(f"c=biws,r=abc{SERVER_NONCE},p={base64.b64encode(proof).decode()}".encode())
+
+
+def test_a_delegation_token_logs_in_as_its_owner() -> None:
+    tokens = {"the-id": TokenLogin(credential("the hmac"), "alice", 7_000)}
+    login = ScramExchange(SHA_256, {"the-id": credential()}.get, SERVER_NONCE, b"secret", tokens.get)
+    first = "n=the-id,r=c,tokenauth=true"
+    server_first = login.respond(f"n,,{first}".encode())
+    assert isinstance(server_first, bytes)
+    last = f"c=biws,r=c{SERVER_NONCE}"
+    done = login.respond(prove(SHA_256, first, server_first.decode(), last, "the hmac"))
+    assert isinstance(done, Authenticated)
+    assert (done.name, done.expires_ms, done.is_token) == ("alice", 7_000, True)
+
+
+def test_a_token_that_there_is_not_is_no_user() -> None:
+    login = ScramExchange(SHA_256, {"user": credential()}.get, SERVER_NONCE, b"secret")
+    first = "n=user,r=c,tokenauth=true"
+    server_first = login.respond(f"n,,{first}".encode())
+    assert isinstance(server_first, bytes)
+    with pytest.raises(AuthenticationFailed, match="there is no delegation token user"):
+        login.respond(prove(SHA_256, first, server_first.decode(), f"c=biws,r=c{SERVER_NONCE}", "pencil"))

@@ -206,3 +206,9 @@ def test_keys_that_cannot_verify_tokens_do_not_count() -> None:
 def test_texts_that_are_no_list_of_keys(data: Any) -> None:
     with pytest.raises(MalformedKeys):
         parse_keys(data)
+
+
+def test_a_token_of_other_characters() -> None:
+    head, body, signature = signed(claims()).split(".")
+    with pytest.raises(InvalidToken, match=r"^a token is rejected: "):
+        validate(f"{head}.{body}.{signature[:-1]}\u00e9")
