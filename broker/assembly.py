@@ -256,7 +256,7 @@ class Assembly:
         )
         return DelegationTokens(
             rules,
-            lambda: self.image.tokens,
+            self.image.tokens,
             self._record_tokens,
             self.clock_ms,
             lambda: format_uuid(random_id()),

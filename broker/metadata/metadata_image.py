@@ -20,7 +20,7 @@ from lockstep.broker.authorization.acl_cache import AclCache
 from lockstep.broker.metadata.quota_commands import apply_quota_command, quota_command
 from lockstep.broker.metadata.token_commands import apply_token_command, token_command
 from lockstep.broker.quotas.quota_table import QuotaTable
-from lockstep.broker.security.delegation_tokens import DelegationToken
+from lockstep.broker.security.delegation_tokens import DelegationTokenCache
 from lockstep.broker.security.scram import Credential
 from lockstep.broker.security.scram_users import ScramChange
 from lockstep.protocol.records.record import iter_records
@@ -250,8 +250,7 @@ class MetadataImage:
         self.scram: dict[tuple[str, str], Credential] = {}
         """The credentials of SCRAM users, by mechanism and user."""
         self.acls = AclCache()
-        self.tokens: dict[str, DelegationToken] = {}
-        """The delegation tokens, by id."""
+        self.tokens = DelegationTokenCache()
         self.quotas = QuotaTable()
 
     def replay(self, entry: DirectoryEntry, payload: Buffer, time_ms: int) -> None:
@@ -404,7 +403,7 @@ class MetadataImage:
         self.moving = {}
         self.scram = {}
         self.acls.clear()
-        self.tokens = {}
+        self.tokens.clear()
         self.quotas.clear()
         if data:
             self._restore(json.loads(data))

@@ -10,7 +10,12 @@ from dataclasses import replace
 from typing import Any, Final
 
 from lockstep.broker.requests.kafka_principal import KafkaPrincipal
-from lockstep.broker.security.delegation_tokens import DelegationToken, NewExpiry, TokenChange
+from lockstep.broker.security.delegation_tokens import (
+    DelegationToken,
+    DelegationTokenCache,
+    NewExpiry,
+    TokenChange,
+)
 from lockstep.storage.types import CorruptLog
 
 TOKEN: Final = "token"
@@ -36,14 +41,14 @@ def token_command(change: TokenChange) -> dict[str, object]:
     return command
 
 
-def apply_token_command(tokens: dict[str, DelegationToken], command: dict[str, Any]) -> None:
-    """Apply a command to the tokens that there are, by id. Raises CorruptLog."""
+def apply_token_command(tokens: DelegationTokenCache, command: dict[str, Any]) -> None:
+    """Apply a command to the stored tokens. Raises CorruptLog."""
     match command:
         case {"do": "token_gone", "token": str(token_id)}:
-            tokens.pop(token_id, None)
+            tokens.remove(token_id)
         case {"do": "token_expiry", "token": str(token_id), "expires": int(expiry_ms)}:
             if token_id in tokens:
-                tokens[token_id] = replace(tokens[token_id], expiry_ms=expiry_ms)
+                tokens.put(replace(tokens[token_id], expiry_ms=expiry_ms))
         case {
             "do": "token",
             "token": str(token_id),
@@ -55,9 +60,8 @@ def apply_token_command(tokens: dict[str, DelegationToken], command: dict[str, A
             "expires": int(expiry_ms),
         }:
             principals = [KafkaPrincipal(*_texts(each)) for each in (owner, requester, *renewers)]
-            tokens[token_id] = DelegationToken(
-                token_id, principals[0], principals[1], tuple(principals[2:]), issued_ms, max_ms, expiry_ms
-            )
+            named, renewing = principals[:2], tuple(principals[2:])
+            tokens.put(DelegationToken(token_id, named[0], named[1], renewing, issued_ms, max_ms, expiry_ms))
         case _:
             raise CorruptLog(f"unknown metadata command: {command!r}")
 

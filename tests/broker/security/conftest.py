@@ -12,7 +12,12 @@ from lockstep.broker.metadata.quota_commands import apply_quota_command, quota_c
 from lockstep.broker.quotas.quota_changes import QuotaChange, QuotaChanges
 from lockstep.broker.quotas.quota_table import QuotaTable
 from lockstep.broker.security import api
-from lockstep.broker.security.delegation_tokens import DelegationTokenRules, DelegationTokens, TokenChange
+from lockstep.broker.security.delegation_tokens import (
+    DelegationTokenCache,
+    DelegationTokenRules,
+    DelegationTokens,
+    TokenChange,
+)
 from lockstep.broker.security.scram import Credential
 from lockstep.broker.security.scram_users import ScramChange, ScramUsers
 from lockstep.broker.security.token_access import TokenAccess
@@ -31,7 +36,7 @@ def caller() -> Caller:
                 stored[each.mechanism, each.user] = each.credential
 
     log = RateLimitedLog(time.monotonic, logging.getLogger("lockstep.connection"))
-    tokens = DelegationTokens(DelegationTokenRules(), dict, _record_nothing, lambda: 0, str)
+    tokens = DelegationTokens(DelegationTokenRules(), DelegationTokenCache(), _record_nothing, lambda: 0, str)
     users, token_access = ScramUsers(lambda: stored, record), TokenAccess(lambda listener: listener)
     quotas = QuotaTable()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Sequence
 
@@ -14,6 +15,7 @@ from lockstep.broker.security import delegation_tokens
 from lockstep.broker.security.delegation_tokens import (
     MAX_TIME_MS,
     DelegationToken,
+    DelegationTokenCache,
     DelegationTokenRules,
     DelegationTokens,
     TokenChange,
@@ -35,13 +37,13 @@ class Cluster:
     """What a controller stores, and the clock."""
 
     def __init__(self, rules: DelegationTokenRules | None = None) -> None:
-        self.stored: dict[str, DelegationToken] = {}
+        self.stored = DelegationTokenCache()
         self.records: list[int] = []
         self.now_ms = NOW
         ids = iter(range(1_000_000))
         self.tokens = DelegationTokens(
             rules or DelegationTokenRules("secret"),
-            lambda: self.stored,
+            self.stored,
             self.record,
             lambda: self.now_ms,
             lambda: f"id-{next(ids)}",
@@ -114,7 +116,7 @@ async def test_without_a_secret_there_are_no_tokens() -> None:
     await fails(DISABLED, tokens.expire(ALICE, b"", -1))
     with pytest.raises(RequestError):
         tokens.select(lambda token: True)
-    cluster.stored["id"] = DelegationToken("id", ALICE, ALICE, (), NOW, NOW + DAY, NOW + DAY)
+    cluster.stored.put(DelegationToken("id", ALICE, ALICE, (), NOW, NOW + DAY, NOW + DAY))
     assert tokens.login_of(SHA_512, "id") is None
 
 
@@ -123,13 +125,92 @@ async def test_limits() -> None:
     many = [BOB] * (delegation_tokens.MAX_PRINCIPALS - 1)
     await fails(ErrorCode.INVALID_REQUEST, cluster.create(*many))
     await fails(ErrorCode.INVALID_REQUEST, cluster.create(KafkaPrincipal("User", "b" * 1_000)))
-    cluster.stored.update(
-        {
-            str(each): DelegationToken(str(each), ALICE, ALICE, (), 0, 0, 0)
-            for each in range(delegation_tokens.MAX_TOKENS)
-        }
-    )
+    names = [KafkaPrincipal("User", str(each)) for each in range(100)]
+    for each in range(delegation_tokens.MAX_TOKENS):
+        cluster.stored.put(DelegationToken(str(each), names[each % 100], names[each % 100], (), 0, 0, 0))
     await fails(ErrorCode.POLICY_VIOLATION, cluster.create())
+    assert len(cluster.stored) == delegation_tokens.MAX_TOKENS
+
+
+async def test_the_names_of_renewers_have_a_limit_in_bytes() -> None:
+    cluster = Cluster()
+    name = "é" * ((delegation_tokens.MAX_RENEWERS_BYTES // 4 - len("User:")) // 2)
+    renewers = [KafkaPrincipal("User", name + "x" * (each % 2 + 1)) for each in range(3)]
+    token_hmac = await cluster.create(*renewers, KafkaPrincipal("User", name))
+    longer = KafkaPrincipal("User", name + "é" * 2)
+    await fails(ErrorCode.INVALID_REQUEST, cluster.create(*renewers, longer))
+    stored = DelegationToken("old", ALICE, ALICE, (*renewers, longer) * 9, NOW, NOW + DAY, NOW + DAY)
+    cluster.stored.put(stored)
+    renewed = await cluster.tokens.renew(longer, cluster.tokens.hmac_of(stored), 5)
+    assert renewed == NOW + 5, "a token that an earlier version stored stays valid"
+    assert await cluster.tokens.renew(ALICE, token_hmac, 5) == NOW + 5
+
+
+async def test_one_principal_leaves_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delegation_tokens, "MAX_TOKENS_OF_PRINCIPAL", 2)
+    cluster = Cluster()
+    token_hmac = await cluster.create()
+    await cluster.tokens.renew(ALICE, token_hmac, 5_000)
+    await cluster.tokens.create(BOB, ALICE, (), -1)
+    await fails(ErrorCode.POLICY_VIOLATION, cluster.create())
+    await fails(ErrorCode.POLICY_VIOLATION, cluster.tokens.create(ALICE, CAROL, (), -1))
+    await fails(ErrorCode.POLICY_VIOLATION, cluster.tokens.create(CAROL, ALICE, (), -1))
+    await cluster.tokens.create(BOB, CAROL, (), -1)
+    await fails(ErrorCode.POLICY_VIOLATION, cluster.tokens.create(BOB, BOB, (), -1))
+    await cluster.tokens.expire(ALICE, token_hmac, -1)
+    await cluster.create()
+    await fails(ErrorCode.POLICY_VIOLATION, cluster.create())
+
+
+async def test_tokens_that_are_being_stored_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delegation_tokens, "MAX_TOKENS_OF_PRINCIPAL", 2)
+    cluster = Cluster()
+    stored = asyncio.Event()
+
+    async def later(changes: Sequence[TokenChange]) -> None:
+        await stored.wait()
+        await cluster.record(changes)
+
+    cluster.tokens._record = later
+    tasks = [asyncio.create_task(cluster.create()) for _ in range(3)]
+    await asyncio.sleep(0)
+    stored.set()
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert [isinstance(each, RequestError) for each in results] == [False, False, True]
+    monkeypatch.setattr(delegation_tokens, "MAX_TOKENS_OF_PRINCIPAL", 3)
+    await cluster.create()
+
+
+async def test_an_unknown_hmac_costs_no_hmac_of_the_stored_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = Cluster()
+    token_hmac = await cluster.create()
+    await cluster.create()
+    computed: list[str] = []
+
+    def compute(secret: bytes, token_id: str) -> bytes:
+        computed.append(token_id)
+        return b""
+
+    monkeypatch.setattr(delegation_tokens, "token_hmac", compute)
+    for _ in range(3):
+        await fails(MISSING, cluster.tokens.renew(ALICE, b"unknown", -1))
+    await cluster.tokens.renew(ALICE, token_hmac, -1)
+    assert computed == []
+
+
+async def test_stored_tokens_are_found_by_the_secret_in_use() -> None:
+    cluster = Cluster()
+    token_hmac = await cluster.create()
+    assert cluster.stored.find(token_hmac) == cluster.only
+    cluster.stored.use_secret(b"another")
+    assert cluster.stored.find(token_hmac) is None
+    cluster.stored.use_secret(b"secret")
+    assert cluster.stored.find(token_hmac) == cluster.only
+    cluster.stored.remove("unknown")
+    cluster.stored.clear()
+    assert cluster.stored.find(token_hmac) is None and cluster.stored.count_of(ALICE) == 0
+    cluster.stored.use_secret(b"")
+    assert cluster.stored.find(token_hmac) is None
 
 
 @each_case("principal", [ALICE, BOB])
