@@ -30,7 +30,7 @@ log = logging.getLogger("lockstep")
 
 REMOVED_WAIT_SECONDS: Final = 1.0
 """A removed node redirects clients for so long before it ends."""
-SERVICE_LOOK_SECONDS: Final = 0.2
+SERVICE_POLL_INTERVAL_SECONDS: Final = 0.2
 """Between two looks at whether a node that waits for others serves."""
 EXIT_BAD_START: Final = 1
 EXIT_FATAL: Final = 70
@@ -110,7 +110,7 @@ async def _report_service(broker: Broker) -> None:
         if broker.is_serving:
             break
         has_waited = True
-        await asyncio.sleep(SERVICE_LOOK_SECONDS)
+        await asyncio.sleep(SERVICE_POLL_INTERVAL_SECONDS)
     if has_waited:
         log.info("serving clients now: a majority of the nodes is reached, and every log group has a leader")
 

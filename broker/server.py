@@ -71,7 +71,7 @@ HAND_OVER_SECONDS: Final = 0.5
 HAND_OVER_POLLS: Final = 50
 REACH_SECONDS: Final = 2.0
 """So long the ready line waits for the first contact with the other nodes."""
-REACH_LOOK_SECONDS: Final = 0.01
+REACH_POLL_INTERVAL_SECONDS: Final = 0.01
 
 
 class CannotStart(Exception):
@@ -211,13 +211,13 @@ class Broker:
             self._ports[listener] = sockets[0].getsockname()[1]
             if not all(is_loopback(each) for each in sockets):
                 address = host_and_port(listener.host, self._ports[listener])
-                self._warn_of_strangers(listener, address)
+                self._warn_of_open_listener(listener, address)
         if self._directory is None:
             self._directory = DataDirectory(settings.directory, settings.node_id, alone=not peers)
         if self._securities.peers is not None:
             self._securities.peers.check_cluster(self._directory.cluster_id)
 
-    def _warn_of_strangers(self, listener: Listener, address: str) -> None:
+    def _warn_of_open_listener(self, listener: Listener, address: str) -> None:
         """Log what other machines may do that reach a listener."""
         clients = self._securities.clients_of(listener, address)
         if not self.settings.authorizer_class_name:
@@ -400,7 +400,7 @@ class Broker:
                 while True:
                     if quorum is None or not self.waits_for or quorum.has_contacted_voters():
                         return
-                    await asyncio.sleep(REACH_LOOK_SECONDS)
+                    await asyncio.sleep(REACH_POLL_INTERVAL_SECONDS)
 
     @property
     def is_serving(self) -> bool:

@@ -27,11 +27,11 @@ from lockstep.kafka_client import cluster
 from lockstep.kafka_client.client import Client
 from lockstep.kafka_client.connection import ClientError
 from lockstep.storage.types import NewerFormat
-from lockstep.supervisor.node_plan import PEER_PORTS_ABOVE, peer_port
+from lockstep.supervisor.node_plan import PEER_PORT_OFFSET, peer_port
 
 STOP_SECONDS = 20
 ANOTHER_PORT = "make cluster LISTEN=HOST:PORT (node 1's; all others follow from it)"
-LOOK_SECONDS = 0.3
+POLL_INTERVAL_SECONDS = 0.3
 """Between two looks at whether the cluster is ready."""
 REFUSED_STATUS = 1
 """Of a node that said why it cannot run: starting it again would not help."""
@@ -62,7 +62,7 @@ def first_peer_port(options: argparse.Namespace) -> int:
     return chosen
 
 
-def problems(options: argparse.Namespace) -> list[str]:
+def find_startup_errors(options: argparse.Namespace) -> list[str]:
     """Why the nodes cannot start: ports that are taken, directories that are, or that belong to others."""
     host, port = options.listen
     found = []
@@ -114,7 +114,7 @@ async def say_when_ready(addresses: str, stopping: threading.Event) -> None:
             served = addresses.replace(",", " and ")
             print(f"cluster | serving clients on {served}; Ctrl-C stops all nodes", flush=True)
             return
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_INTERVAL_SECONDS)
 
 
 def address(text: str) -> tuple[str, int]:
@@ -163,7 +163,7 @@ def parser() -> argparse.ArgumentParser:
         help="of node 1 for clients; the next ports are the other nodes' (default: localhost:9092)",
     )
     root.add_argument(
-        "--peer-port", type=int, help=f"of node 1 between nodes (default: {PEER_PORTS_ABOVE} above)"
+        "--peer-port", type=int, help=f"of node 1 between nodes (default: {PEER_PORT_OFFSET} above)"
     )
     return root
 
@@ -173,7 +173,7 @@ def main() -> int:
     if options.nodes < 2:
         parser().error("a cluster has two nodes or more; one alone is `make serve`")
 
-    if found := problems(options):
+    if found := find_startup_errors(options):
         print("".join(f"cluster | {each}\n" for each in [*found, "no node was started"]), end="", flush=True)
         return 1
 

@@ -30,7 +30,7 @@ from lockstep.broker.settings.properties import ConfigError
 log = logging.getLogger("lockstep.security")
 
 SETTING: Final = "lockstep.scram.users"
-LOOK_SECONDS: Final = 0.2
+POLL_INTERVAL_SECONDS: Final = 0.2
 _USER: Final = re.compile(r"\s*(?P<mechanism>[A-Z0-9-]+)=\[(?P<options>[^\]]*)\]\s*(?:,|$)")
 _OPTIONS: Final = frozenset({"name", "password", "iterations"})
 
@@ -89,7 +89,7 @@ async def add_first_users(
                 log.warning("users of %s cannot be stored yet: %s", SETTING, error)
             else:
                 log.info("stored users of %s: %s", SETTING, ", ".join(each.name for each in missing))
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_INTERVAL_SECONDS)
 
 
 def _change(user: FirstUser) -> ScramChange:

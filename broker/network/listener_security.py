@@ -27,17 +27,17 @@ from lockstep.broker.settings.security_settings import listener_prefix
 
 if TYPE_CHECKING:
     from lockstep.broker.security.peer_certificates import PeerCertificates
-    from lockstep.broker.security.reloaded_keys import ReloadedKeys
+    from lockstep.broker.security.reloadable_key_store import ReloadableKeyStore
     from lockstep.broker.security.tls_context import TlsListener
     from lockstep.broker.security.token_keys import TokenKeys
 
 log = logging.getLogger("lockstep")
 
-EXPIRY_LOOK_SECONDS: Final = 86_400.0
+EXPIRY_POLL_INTERVAL_SECONDS: Final = 86_400.0
 """Between two warnings of a certificate that ends soon."""
-CERTIFICATE_LOOK_SECONDS: Final = 5.0
+CERTIFICATE_POLL_INTERVAL_SECONDS: Final = 5.0
 """Between two looks at whether files of keys and certificates have changed."""
-TOKEN_KEYS_LOOK_SECONDS: Final = 1.0
+TOKEN_KEYS_POLL_INTERVAL_SECONDS: Final = 1.0
 """Between two looks at whether keys of tokens have to be read; a thread looks."""
 PLAIN: Final = "PLAIN"
 
@@ -132,10 +132,10 @@ class ListenerSecurities:
         clock = asyncio.get_running_loop().time
         warned_at = clock()
         while True:
-            await asyncio.sleep(CERTIFICATE_LOOK_SECONDS)
+            await asyncio.sleep(CERTIFICATE_POLL_INTERVAL_SECONDS)
             for tls in self.all_keys:
                 await asyncio.to_thread(tls.reload_changed)
-            if clock() - warned_at >= EXPIRY_LOOK_SECONDS:
+            if clock() - warned_at >= EXPIRY_POLL_INTERVAL_SECONDS:
                 warned_at = clock()
                 for tls in self.all_keys:
                     _warn_of_expiry(tls)
@@ -150,14 +150,14 @@ class ListenerSecurities:
         while True:
             for keys in self.token_keys:
                 await asyncio.to_thread(keys.refresh)
-            await asyncio.sleep(TOKEN_KEYS_LOOK_SECONDS)
+            await asyncio.sleep(TOKEN_KEYS_POLL_INTERVAL_SECONDS)
 
     @property
-    def all_keys(self) -> list[ReloadedKeys]:
+    def all_keys(self) -> list[ReloadableKeyStore]:
         """The keys and certificates of all encrypted listeners."""
         return [*self.tls.values(), *([self.peers] if self.peers is not None else [])]
 
-    def _find_changed(self, settings: Settings) -> list[tuple[str, ReloadedKeys]]:
+    def _find_changed(self, settings: Settings) -> list[tuple[str, ReloadableKeyStore]]:
         return [
             (tls.name, tls)
             for tls in self.all_keys
@@ -165,7 +165,7 @@ class ListenerSecurities:
         ]
 
 
-def _warn_of_expiry(keys: ReloadedKeys) -> None:
+def _warn_of_expiry(keys: ReloadableKeyStore) -> None:
     """Log that a certificate ends soon, if it does."""
     if keys.expiry_warning:
         log.warning("%s", keys.expiry_warning)

@@ -51,7 +51,7 @@ from lockstep.storage.types import NotLeader, StorageError
 
 log = logging.getLogger("lockstep.cluster")
 
-PART_LOOK_SECONDS: Final = 0.05
+PART_POLL_INTERVAL_SECONDS: Final = 0.05
 """The interval between two looks at the other nodes' handshakes, while this node's role is not known."""
 WATCH_SECONDS: Final = 1.0
 """Between two looks at who is reached."""
@@ -186,7 +186,7 @@ class ClusterNode:
             waited = self._loop.time() - began
             part = part_of(self._settings.node_id, founders, self._nodes.statuses, waited, would_make)
             if part is None:
-                await asyncio.sleep(PART_LOOK_SECONDS)
+                await asyncio.sleep(PART_POLL_INTERVAL_SECONDS)
         opened: list[LogGroup] = []
         try:
             if part is ClusterPart.FOUNDER:

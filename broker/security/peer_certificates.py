@@ -18,15 +18,15 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from lockstep.broker.security.key_store import KeyStore, read_key_store, read_trust_store
-from lockstep.broker.security.reloaded_keys import Contexts, ReloadedKeys, load_key, trust
+from lockstep.broker.security.reloadable_key_store import Contexts, ReloadableKeyStore, load_key, trust
 from lockstep.broker.settings.peer_settings import PEER_TLS_ALLOW, PEER_TLS_REQUIRE
 from lockstep.broker.settings.security_settings import ListenerSecurity
 from lockstep.storage.peers.peer_identity import NoPeerIdentity, PeerIdentity, parse_identity
 
-CURE: Final = "; `lockstep certs` makes certificates of nodes"
+REMEDY: Final = "; `lockstep certs` makes certificates of nodes"
 
 
-class PeerCertificates(ReloadedKeys):
+class PeerCertificates(ReloadableKeyStore):
     """See the module. Raises ConfigError for settings that cannot be used.
 
     Args:
@@ -70,7 +70,7 @@ class PeerCertificates(ReloadedKeys):
         keys, trusted = read_key_store(security, self._now()), read_trust_store(security)
         if trusted is None:
             problem = "missing: the certificates of other nodes are checked against it"
-            raise security.error("ssl.truststore.location", problem + CURE)
+            raise security.error("ssl.truststore.location", problem + REMEDY)
         found = identity_of(security, keys)
         if found.node_id != self._node_id:
             problem = f"its certificate is of node {found.node_id}, this is node {self._node_id} (node.id)"
@@ -100,7 +100,7 @@ def identity_of(security: ListenerSecurity, keys: KeyStore) -> PeerIdentity:
         problem = "its certificate is of no node: it has no alternative names"
     except NoPeerIdentity as error:
         problem = str(error)
-    raise security.error("ssl.keystore.location", problem + CURE)
+    raise security.error("ssl.keystore.location", problem + REMEDY)
 
 
 def _check_usage(security: ListenerSecurity, certificate: x509.Certificate) -> None:
@@ -111,7 +111,7 @@ def _check_usage(security: ListenerSecurity, certificate: x509.Certificate) -> N
         return
     if not {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH} <= set(usages):
         problem = "its certificate is not both for servers and for clients (extended key usage), as a node is"
-        raise security.error("ssl.keystore.location", problem + CURE)
+        raise security.error("ssl.keystore.location", problem + REMEDY)
 
 
 def _is_issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:

@@ -1,6 +1,6 @@
 """The TLS of one listener: the context of its next connection, and the principal of a client's certificate.
 
-Owns: `TlsListener`, whose context is replaced when keys or certificates change (`reloaded_keys.py`).
+Owns: `TlsListener`, whose context is replaced when keys or certificates change (`reloadable_key_store.py`).
 Invariant: a connection keeps the context that it began with. Does not: speak TLS
 (`broker/network/tls_connection.py`). Source: Kafka's SslFactory for what a new certificate may not lose.
 """
@@ -19,7 +19,7 @@ from lockstep.broker.security.cipher_suites import OPENSSL_NAMES, TLS_1_3_SUITES
 from lockstep.broker.security.distinguished_name import distinguished_name
 from lockstep.broker.security.key_store import KeyStore, read_key_store, read_trust_store
 from lockstep.broker.security.principal_rules import InvalidRule, Rule, parse_rules, principal_name
-from lockstep.broker.security.reloaded_keys import Contexts, ReloadedKeys, load_key, trust
+from lockstep.broker.security.reloadable_key_store import Contexts, ReloadableKeyStore, load_key, trust
 from lockstep.broker.settings.security_settings import (
     CLIENT_AUTH_NONE,
     CLIENT_AUTH_REQUIRED,
@@ -33,7 +33,7 @@ class NoPrincipal(Exception):
     """No rule makes a name from a client's certificate; the text has its subject."""
 
 
-class TlsListener(ReloadedKeys):
+class TlsListener(ReloadableKeyStore):
     """See the module. Raises ConfigError for settings that cannot be used.
 
     Args:

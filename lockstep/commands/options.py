@@ -27,7 +27,7 @@ _ONE_ANSWER_S = 5.0
 """A live leader responds within that, also where it has to wait for a commit."""
 _REPORT_AFTER_S = 5.0
 """A command that waits longer for its first response reports that."""
-LOOK_SECONDS = 1.0
+POLL_INTERVAL_SECONDS = 1.0
 """The interval of checks whether the brokers respond."""
 _MISSED_ANSWERS = 6
 """So many responses in a row may miss --timeout: a broker that hangs gets three kinds of requests."""
@@ -134,7 +134,7 @@ async def report_silence(followed: FollowedTopic) -> AsyncIterator[None]:
     async def watch() -> None:
         is_reported = False
         while True:
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_INTERVAL_SECONDS)
             problem = followed.problem()
             if problem and not is_reported:
                 print_progress(f"{problem}; still trying")

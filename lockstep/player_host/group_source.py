@@ -27,7 +27,7 @@ from lockstep.player.source.interface import (
 )
 from lockstep.player.source.log_id import group_log_id
 from lockstep.player_host.group_entries import GroupChunk, split_into_entries
-from lockstep.player_host.in_process_source import LEASE_LOOK_SECONDS, UNREADABLE_SECONDS, NotLeading
+from lockstep.player_host.in_process_source import LEASE_POLL_INTERVAL_SECONDS, UNREADABLE_SECONDS, NotLeading
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.lsn_reader import LsnFrames, LsnReader
 from lockstep.storage.missing_records import has_missing_records, require_none_missing
@@ -103,7 +103,7 @@ class GroupSource:
         while True:
             self._check()
             if not self._group.has_lease:
-                await asyncio.sleep(LEASE_LOOK_SECONDS)
+                await asyncio.sleep(LEASE_POLL_INTERVAL_SECONDS)
                 continue
             logs = self._logs()
             opened = {n: each.transactions for n, each in logs.items() if each.transactions is not None}

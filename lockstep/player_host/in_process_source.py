@@ -26,7 +26,7 @@ from lockstep.storage.types import Buffer, DamagedBatch, OffsetOutOfRange, ReadR
 
 log = logging.getLogger("lockstep.player")
 
-LEASE_LOOK_SECONDS: Final = 0.02
+LEASE_POLL_INTERVAL_SECONDS: Final = 0.02
 """The lease of a leader that was held up comes back with the next answer of its followers."""
 UNREADABLE_SECONDS: Final = 1.0
 """Before a part of the disk that cannot be read now is tried again: another node may mend it."""
@@ -80,7 +80,7 @@ class InProcessSource:
             if self._group.has_lease:
                 found = self._partition.log
                 return LogBounds(found.log_start_offset, found.last_stable_offset)
-            await asyncio.sleep(LEASE_LOOK_SECONDS)
+            await asyncio.sleep(LEASE_POLL_INTERVAL_SECONDS)
 
     async def read(self, first_position: int, max_bytes: int, wait_s: float) -> LogChunk:
         """Same as `Source.read`. Raises RangeLost, SourceClosed, NotLeading."""

@@ -42,7 +42,7 @@ DELIVERY_BITS: Final = 24
 """The bits of a player_term that count deliveries: enough for 15 years of one leadership, at the pauses
 below."""
 
-LOOK_SECONDS: Final = 1.0
+POLL_INTERVAL_SECONDS: Final = 1.0
 FIRST_PAUSE_SECONDS: Final = 1.0
 MAX_PAUSE_SECONDS: Final = 30.0
 STEADY_SECONDS: Final = 60.0
@@ -134,7 +134,7 @@ class LocalPlayers:
             except Exception:  # the next iteration may succeed
                 log.exception("the players of %s", self._topic)
             with contextlib.suppress(TimeoutError):  # Python 3.11's wait_for may swallow a cancellation
-                async with asyncio.timeout(LOOK_SECONDS):
+                async with asyncio.timeout(POLL_INTERVAL_SECONDS):
                     await self._check_due.wait()
 
     def _update_players(self) -> None:

@@ -16,9 +16,9 @@ from lockstep.broker.settings.peer_settings import PEER_TLS_DISABLED
 
 MAX_PROCESSES: Final = 64
 """LIMIT. As many log groups as a cluster may have: a further node would lead none."""
-PEER_PORTS_ABOVE: Final = 20_000
+PEER_PORT_OFFSET: Final = 20_000
 """The distance of the ports between nodes from those for clients, where there are so many ports."""
-NEAR_PEER_PORTS_ABOVE: Final = 100
+NEAR_PEER_PORT_OFFSET: Final = 100
 """The distance otherwise."""
 HIGH_PORT: Final = 65_000
 MAX_PORT: Final = 65_535
@@ -53,8 +53,8 @@ def node_directory(data_directory: str, node_id: int) -> str:
 
 def peer_port(client_port: int) -> int:
     """The first node's port for the other nodes, from its port for clients."""
-    above = client_port + PEER_PORTS_ABOVE
-    return above if above < HIGH_PORT else client_port + NEAR_PEER_PORTS_ABOVE
+    above = client_port + PEER_PORT_OFFSET
+    return above if above < HIGH_PORT else client_port + NEAR_PEER_PORT_OFFSET
 
 
 def provisional_peers(processes: int) -> str:

@@ -43,11 +43,11 @@ from lockstep.supervisor.restart_policy import EndAll, RestartPolicy, describe_e
 
 log = logging.getLogger("lockstep.supervisor")
 
-LOOK_SECONDS: Final = 0.3
+POLL_INTERVAL_SECONDS: Final = 0.3
 """Between two looks at whether the cluster serves clients."""
 STOP_MARGIN_SECONDS: Final = 5.0
 """A stop of a node beside its waiting for clients: handing over, the last flushes, a checkpoint."""
-KILLED_LATE: Final = 1
+EXIT_KILLED: Final = 1
 """The exit status where a process had to be killed at the stop."""
 MAX_LINE_BYTES: Final = 1 << 16
 """LIMIT. A longer line of a process is shown in pieces."""
@@ -67,7 +67,7 @@ def die_with_parent(parent: int) -> None:
         raise CommandFailed("the command that started this node is gone")
 
 
-def problems(plans: Sequence[NodePlan]) -> list[str]:
+def find_startup_errors(plans: Sequence[NodePlan]) -> list[str]:
     """Why the nodes cannot start: ports and directories that are in use or of others, all of them."""
     listeners = list(_listeners(plans))
     found = []
@@ -120,7 +120,7 @@ def run(
     except OSError as error:
         raise CommandFailed(describe_os_error(error)) from None
     try:
-        if found := problems(plans):
+        if found := find_startup_errors(plans):
             raise CommandFailed("; ".join(found))
         stop_seconds = 2 * shutdown_timeout_ms / 1000 + STOP_MARGIN_SECONDS
         with queued_output(), log_to_stderr():
@@ -169,7 +169,7 @@ class Supervisor:
         for node_id, process in self._processes.items() if late else ():
             log.error("node %d did not stop within %g s and is killed", node_id, self._stop_seconds)
             _signal(process, signal.SIGKILL)
-            self._status = self._status or KILLED_LATE
+            self._status = self._status or EXIT_KILLED
         await asyncio.gather(*nodes)
         log.info("stopped")
         return self._status
@@ -192,7 +192,7 @@ class Supervisor:
             if self._stopping.is_set():
                 if status != 0:
                     log.error("node %d %s at the stop", node_id, describe_end(status))
-                    self._status = self._status or KILLED_LATE
+                    self._status = self._status or EXIT_KILLED
                 return
             if status == 0 and is_removed(Path(plan.directory)):
                 log.warning("node %d was removed from the cluster: it is not started again", node_id)
@@ -246,7 +246,7 @@ class Supervisor:
             is_led = bool(found["groups"]) and all(each["leader"] >= 0 for each in found["groups"])
             if is_led and alive >= {plan.node_id for plan in self._plans}:
                 break
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_INTERVAL_SECONDS)
         self._has_served = True
         print(
             f"Lockstep {VERSION} ready, serving clients on {addresses[0]} with {len(addresses)} processes, "

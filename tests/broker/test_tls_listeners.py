@@ -256,7 +256,7 @@ async def test_a_key_that_cannot_be_used_stops_the_start(tmp_path: Path) -> None
 async def test_a_connection_keeps_its_context_and_the_next_one_gets_the_new(
     start_broker: StartBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener_security, "CERTIFICATE_LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(listener_security, "CERTIFICATE_POLL_INTERVAL_SECONDS", 0.01)
     path = AUTHORITY.issue("broker").write_pem(tmp_path / "broker.pem")
     settings = {"listeners": "SSL://127.0.0.1:0", **key_texts(path, "PEM")}
     broker = await start_broker(**keywords(settings))
@@ -279,8 +279,8 @@ async def test_a_certificate_that_ends_soon_is_warned_of_each_day(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr(listener_security, "CERTIFICATE_LOOK_SECONDS", 0.01)
-    monkeypatch.setattr(listener_security, "EXPIRY_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(listener_security, "CERTIFICATE_POLL_INTERVAL_SECONDS", 0.01)
+    monkeypatch.setattr(listener_security, "EXPIRY_POLL_INTERVAL_SECONDS", 0.02)
     path = AUTHORITY.issue("broker", ends=NOW + 5 * DAY).write_pem(tmp_path / "broker.pem")
     broker = await start_broker(listeners="SSL://127.0.0.1:0", **keywords(key_texts(path, "PEM")))
     (secured,) = broker._securities.tls.values()

@@ -28,7 +28,7 @@ from lockstep.storage.types import NotLeader
 from tests.broker.wire import Client
 
 SETTLE_SECONDS = 60.0
-LOOK_SECONDS = 0.02
+POLL_INTERVAL_SECONDS = 0.02
 
 SMALL = {
     "listeners": "PLAINTEXT://127.0.0.1:0",
@@ -178,4 +178,4 @@ class BrokerCluster:
             if found is True or (not isinstance(found, bool) and await found):
                 return
             assert asyncio.get_running_loop().time() < deadline, f"no {what} within {seconds:g} s"
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(POLL_INTERVAL_SECONDS)

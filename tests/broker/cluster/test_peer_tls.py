@@ -198,7 +198,7 @@ async def dial_again(cluster: BrokerCluster, node_id: int) -> None:
 async def test_all_certificates_and_the_authority_change_under_load(
     start_cluster: StartCluster, certs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listener_security, "CERTIFICATE_LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(listener_security, "CERTIFICATE_POLL_INTERVAL_SECONDS", 0.05)
     cluster = await start_cluster(3, **settings_of(certs))
     await cluster.settled()
     leading, client = await cluster.create("t")

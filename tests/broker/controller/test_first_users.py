@@ -58,7 +58,7 @@ def test_mistakes_show_no_password(text: str, problem: str) -> None:
 
 
 async def test_they_are_stored_once_this_node_is_the_controller(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_users, "LOOK_SECONDS", 0)
+    monkeypatch.setattr(first_users, "POLL_INTERVAL_SECONDS", 0)
     stored: dict[tuple[str, str], ScramChange] = {}
     leads, failures = False, [RequestError(ErrorCode.NOT_CONTROLLER, "not any more")]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.broker.requests.kafka_principal import ANONYMOUS, KafkaPrincipal
-from lockstep.broker.security import reloaded_keys
+from lockstep.broker.security import reloadable_key_store
 from lockstep.broker.security.tls_context import NoPrincipal, TlsListener
 from lockstep.broker.settings.properties import ConfigError
 from tests.broker.security.test_key_store import inline, key_texts, security
@@ -178,7 +178,7 @@ def test_the_same_path_set_again_reads_it_again(tmp_path: Path) -> None:
 
 def test_without_files_in_memory_the_key_is_in_one_of_this_user(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "memfd_create", raising=False)
-    with reloaded_keys._private_file(b"key") as path:
+    with reloadable_key_store._private_file(b"key") as path:
         assert Path(path).read_bytes() == b"key"
         assert Path(path).stat().st_mode & 0o777 == 0o600
     assert not Path(path).exists()

@@ -297,7 +297,7 @@ def test_a_silence_of_the_brokers_is_said_once(
 
     monkeypatch.setattr(Client, asked, silent_at_first)
     monkeypatch.setattr(followed_topic, "SILENT_AFTER_S", 0.0)
-    monkeypatch.setattr(options, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(options, "POLL_INTERVAL_SECONDS", 0.01)
     if asked == "produce":
         outcome = command("produce", topic, stdin=b"b\n")
     else:

@@ -22,7 +22,7 @@ from lockstep.player.transport.factory import Transport, make_server
 from lockstep.player_host.config import PlayerConfigError, parse
 from lockstep.player_host.in_broker import PlayerInBroker
 from lockstep.protocol.records.record import BatchBuilder, Record
-from tests.broker.cluster.brokers import LOOK_SECONDS
+from tests.broker.cluster.brokers import POLL_INTERVAL_SECONDS
 from tests.broker.conftest import StartBroker, StartCluster
 from tests.broker.wire import Client
 
@@ -96,7 +96,7 @@ async def until(holds: Callable[[], bool]) -> None:
     deadline = asyncio.get_running_loop().time() + LONG_S
     while not holds():
         assert asyncio.get_running_loop().time() < deadline
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_INTERVAL_SECONDS)
 
 
 async def test_serves_and_plays_through_restarts(start_broker: StartBroker, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from lockstep.player_host import local_players
 from lockstep.player_host.local_players import LocalPlayers
 from lockstep.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from lockstep.protocol.messages.delete_topics import DeleteTopicsRequest
-from tests.broker.cluster.brokers import LOOK_SECONDS
+from tests.broker.cluster.brokers import POLL_INTERVAL_SECONDS
 from tests.broker.conftest import StartCluster
 from tests.broker.wire import Client, batch
 
@@ -71,13 +71,13 @@ async def until(holds: Callable[[], bool]) -> None:
     deadline = asyncio.get_running_loop().time() + LONG_S
     while not holds():
         assert asyncio.get_running_loop().time() < deadline
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_INTERVAL_SECONDS)
 
 
 async def test_topics_and_partitions_come_and_go(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_players, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(local_players, "POLL_INTERVAL_SECONDS", 0.02)
     plays, some = Plays(), Plays()
     players = LocalPlayers(broker.assembly.cluster, broker.assembly.fetch_purgatory, "t", plays)
     only_one = LocalPlayers(broker.assembly.cluster, broker.assembly.fetch_purgatory, "t", some, [1])

@@ -1,6 +1,6 @@
 """Keys and certificates of one listener, which are read again when their files or settings change.
 
-Owns: `ReloadedKeys`, the base of what has contexts of TLS made of them. Invariants: a change that cannot be
+Owns: `ReloadableKeyStore`, the base of what has contexts of TLS made of them. Invariants: a change that cannot be
 used leaves the former contexts, with a line in the log; private keys are in no file but the operator's own.
 Does not: decide what a context allows.
 """
@@ -33,7 +33,7 @@ FileStates = tuple[tuple[int, int, int] | None, ...]
 Contexts = tuple[ssl.SSLContext, ...]
 
 
-class ReloadedKeys(ABC):
+class ReloadableKeyStore(ABC):
     """See the module. Raises ConfigError for settings that cannot be used. Args: now: with its zone."""
 
     others = "clients"
