@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from struct import Struct as Binary
 from typing import Final, NamedTuple
 
@@ -55,10 +56,15 @@ class _ForwardedHead(NamedTuple):
     peer: str
     principal: str | None = None
     """None for the anonymous one, which is not sent: nodes of earlier versions know no principal."""
+    token_authenticated: bool = False
+    """Sent where it is true only: nodes of earlier versions know no delegation tokens."""
 
     def encode(self) -> bytes:
         """The head with its length in front."""
-        encoded = json.dumps(self if self.principal is not None else self[:-1]).encode()
+        count = len(self) if self.token_authenticated else len(self) - 1
+        if self.principal is None:
+            count = len(self) - 2
+        encoded = json.dumps(self[:count]).encode()
         return _HEAD_LENGTH.pack(len(encoded)) + encoded
 
     @classmethod
@@ -151,7 +157,13 @@ class ControllerForwarder:
         assert self._peering is not None
         principal = str(client.principal) if client.principal != ANONYMOUS else None
         head = _ForwardedHead(
-            header.api_key, header.api_version, header.client_id, client.listener, client.peer, principal
+            header.api_key,
+            header.api_version,
+            header.client_id,
+            client.listener,
+            client.peer,
+            principal,
+            client.principal.token_authenticated,
         )
         request = head.encode() + body
         response = await self._peering.request_from_leader(
@@ -189,7 +201,10 @@ class ForwardedRequests:
             raise NotLeaderHere("not the controller")
         head, body_at = _ForwardedHead.decode(request)
         header = RequestHeader(head.api_key, head.api_version, 0, head.client_id)
-        principal = KafkaPrincipal.parse(head.principal) if head.principal is not None else ANONYMOUS
+        principal = ANONYMOUS
+        if head.principal is not None:
+            parsed = KafkaPrincipal.parse(head.principal)
+            principal = replace(parsed, token_authenticated=bool(head.token_authenticated))
         context = ClientContext(head.listener, head.peer, "", principal)
         context.is_forwarded = True
         view = memoryview(request)[body_at:]

@@ -1,7 +1,7 @@
 """Connections over which clients may ask for delegation tokens.
 
-Owns: the rule that is checked before any other, on the node that the client is connected to: no token over a
-connection that is not authenticated, and none by means of another token.
+Owns: the rule that is checked before any other: no token over a connection that is not authenticated, which
+the node knows that the client is connected to, and none by means of another token, which each node knows.
 Source: Kafka's KafkaApis.allowTokenRequests.
 """
 
@@ -25,9 +25,11 @@ class TokenAccess:
         self._protocol_of = protocol_of
 
     def is_allowed(self, client: ClientContext) -> bool:
-        """True if the client may ask; the node that forwarded a request has asked this before."""
+        """True if the client may ask. The node that forwarded a request has checked its connection."""
+        if client.principal.token_authenticated:
+            return False
         if client.is_forwarded:
             return True
         protocol = self._protocol_of(client.listener)
         is_one_way = protocol == SSL and client.principal == ANONYMOUS
-        return not (client.principal.token_authenticated or protocol == PLAINTEXT or is_one_way)
+        return not (protocol == PLAINTEXT or is_one_way)

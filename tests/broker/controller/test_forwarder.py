@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
-from lockstep.broker.controller.forwarder import ControllerForwarder, ForwardedRequests
+from lockstep.broker.controller.forwarder import ControllerForwarder, ForwardedRequests, _ForwardedHead
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
 from lockstep.broker.requests.kafka_principal import ANONYMOUS, KafkaPrincipal
 from lockstep.broker.requests.request_context import ClientContext, EncodedResponse
@@ -24,7 +25,7 @@ class _Loopback:
         return await self.handlers[kind](2, request)
 
 
-@each_case("principal", [ANONYMOUS, KafkaPrincipal("User", "CN=a:b")])
+@each_case("principal", [ANONYMOUS, KafkaPrincipal("User", "CN=a:b"), KafkaPrincipal("User", "a", True)])
 async def test_the_controller_learns_who_the_client_is(principal: KafkaPrincipal) -> None:
     seen: list[ClientContext] = []
 
@@ -46,3 +47,17 @@ async def test_the_controller_learns_who_the_client_is(principal: KafkaPrincipal
     (context,) = seen
     assert (context.is_forwarded, context.listener, context.host) == (True, "SASL", "10.1.2.3")
     assert context.principal == principal
+    assert context.principal.token_authenticated == principal.token_authenticated
+
+
+@each_case(
+    ("principal", "token_authenticated", "sent"),
+    [(None, False, 5), (None, True, 5), ("User:a", False, 6), ("User:a", True, 7)],
+)
+def test_earlier_versions_can_read_what_they_can_serve(
+    principal: str | None, token_authenticated: bool, sent: int
+) -> None:
+    head = _ForwardedHead(30, 3, "a client", "SASL", "10.1.2.3:999", principal, token_authenticated)
+    encoded = head.encode()
+    assert len(json.loads(encoded[4:])) == sent
+    assert _ForwardedHead.decode(encoded + b"body")[0][:sent] == head[:sent]
