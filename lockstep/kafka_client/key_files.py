@@ -3,7 +3,8 @@
 
 Owns: reading PEM, and PKCS12 where the package `cryptography` is installed; on Spark's executors it may not
 be. Invariants: each failure is a ValueError whose text begins with the property and shows no secret; a
-private key is copied to disk for a moment only, in a file that this user alone can read.
+private key is copied to memory only, or where the system has no such files to one that this user alone can
+read, for a moment.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ class InvalidKeyFile(ValueError):
 
 
 def load_trusted(context: ssl.SSLContext, given: Mapping[str, str]) -> None:
-    """The authorities that may have issued the broker's certificate; the system's where none are named."""
+    """The authorities that may have issued the broker's certificate, or that certificate itself; the system's
+    where none are named."""
     certificates, location = "ssl.truststore.certificates", "ssl.truststore.location"
     if given.get(certificates) and given.get(location):
         raise InvalidKeyFile(location, f"beside {certificates}; set one of them")
@@ -49,6 +51,7 @@ def load_trusted(context: ssl.SSLContext, given: Mapping[str, str]) -> None:
         context.load_verify_locations(cadata=_in_lines(data).decode("ascii", "ignore"))
     except (ssl.SSLError, ValueError):
         raise InvalidKeyFile(name, "no certificate can be read from it") from None
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # as Java: what is trusted may be no root
 
 
 def load_own(context: ssl.SSLContext, given: Mapping[str, str]) -> None:
@@ -92,7 +95,13 @@ def _in_lines(data: bytes) -> bytes:
 
 @contextlib.contextmanager
 def _private_file(data: bytes) -> Iterator[str]:
-    """Python's `ssl` reads private keys from files alone."""
+    """Python's `ssl` reads private keys from files alone: one in memory where the system has such files."""
+    if hasattr(os, "memfd_create"):
+        with os.fdopen(os.memfd_create("lockstep-key"), "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            yield f"/proc/self/fd/{stream.fileno()}"
+        return
     handle, path = tempfile.mkstemp(prefix="lockstep-key-")
     try:
         with os.fdopen(handle, "wb") as stream:
