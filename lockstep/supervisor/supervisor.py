@@ -35,7 +35,9 @@ from lockstep.build_info import VERSION
 from lockstep.failures import CommandFailed
 from lockstep.kafka_client import cluster
 from lockstep.kafka_client.client import Client
-from lockstep.kafka_client.connection import ClientError
+from lockstep.protocol.client_errors import BrokerError, ClientError
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from lockstep.storage.types import NewerFormat
 from lockstep.supervisor.node_plan import NodePlan
 from lockstep.supervisor.processes_directory import ProcessesDirectory
@@ -237,15 +239,9 @@ class Supervisor:
         """Print the ready line once every node lives and each log group has a leader."""
         addresses = [_bootstrap_address(plan.listener) for plan in self._plans]
         while True:
-            try:
-                async with Client(",".join(addresses), client_id="lockstep-serve", timeout_s=5) as client:
-                    found = await cluster.status(client)
-            except ClientError:
-                found = {"groups": [], "nodes": []}
-            alive = {each["node"] for each in found["nodes"] if each["alive"]}
-            is_led = bool(found["groups"]) and all(each["leader"] >= 0 for each in found["groups"])
-            if is_led and alive >= {plan.node_id for plan in self._plans}:
-                break
+            with contextlib.suppress(ClientError):
+                if await self._is_serving(addresses):
+                    break
             await asyncio.sleep(POLL_INTERVAL_SECONDS)
         self._has_served = True
         print(
@@ -253,6 +249,33 @@ class Supervisor:
             f"the others on {', '.join(addresses[1:])}, data in {self._path}",
             flush=True,
         )
+
+    async def _is_serving(self, addresses: Sequence[str]) -> bool:
+        """True if each node serves clients. Raises ClientError where one cannot be asked."""
+        nodes = {plan.node_id for plan in self._plans}
+        try:
+            async with _client(",".join(addresses)) as client:
+                found = await cluster.status(client)
+        except BrokerError as error:
+            if error.code != ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
+                raise
+        else:
+            alive = {each["node"] for each in found["nodes"] if each["alive"]}
+            is_led = bool(found["groups"]) and all(each["leader"] >= 0 for each in found["groups"])
+            return is_led and alive >= nodes
+        # ACLs keep the status from this command. They keep from no client which nodes there are and which of
+        # them is the controller, and a node that knows that serves.
+        for address in addresses:
+            async with _client(address) as client:
+                connection = await client.any_broker()
+                known = await connection.call(MetadataRequest(topics=[]), MetadataResponse)
+            if known.controller_id not in nodes or not {each.node_id for each in known.brokers} >= nodes:
+                return False
+        return True
+
+
+def _client(addresses: str) -> Client:
+    return Client(addresses, client_id="lockstep-serve", timeout_s=5)
 
 
 async def _show(stream: asyncio.StreamReader, prefix: str | None) -> None:

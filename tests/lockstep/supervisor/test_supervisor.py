@@ -188,6 +188,22 @@ async def test_three_processes_serve_clients_lose_one_and_stop(tmp_path: Path) -
         assert command.stop(signal.SIGINT) == 0
 
 
+@pytest.fixture
+def closed(tmp_path: Path) -> tuple[str, ...]:
+    """Options of two nodes whose ACLs keep everything from the clients of the plaintext listener."""
+    return (
+        *("--processes", "2", "--data-dir", str(tmp_path / "data"), "--listen", f"localhost:{free_ports(2)}"),
+        *("--set", "authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer"),
+        *("--set", "super.users=User:admin"),
+    )
+
+
+def test_nodes_whose_acls_keep_the_status_from_the_command_serve(closed: tuple[str, ...]) -> None:
+    with serving(*closed) as command:
+        command.ready()
+        assert command.stop() == 0
+
+
 async def in_one_transaction(address: str) -> None:
     """By librdkafka, over all partitions and so over all nodes."""
     producer = Producer({"bootstrap.servers": address, "transactional.id": "x"})
