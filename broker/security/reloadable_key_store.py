@@ -1,7 +1,8 @@
 """Keys and certificates of one listener, which are read again when their files or settings change.
 
-Owns: `ReloadableKeyStore`, the base of what has contexts of TLS made of them. Invariants: a change that cannot be
-used leaves the former contexts, with a line in the log; private keys are in no file but the operator's own.
+Owns: `ReloadableKeyStore`, the base of what has contexts of TLS made of them. Invariants: a change that
+cannot be used leaves the former contexts, with a line in the log, and is tried again after each RETRY_PAUSE;
+private keys are in no file but the operator's own.
 Does not: decide what a context allows.
 """
 
@@ -27,9 +28,12 @@ from lockstep.broker.settings.security_settings import ListenerSecurity
 log = logging.getLogger("lockstep.security")
 
 EXPIRY_WARNING: Final = datetime.timedelta(days=30)
+RETRY_PAUSE: Final = datetime.timedelta(minutes=1)
+"""Until files that could not be used are read again though they are the same: a certificate's time may have
+come since."""
 
-FileStates = tuple[tuple[int, int, int] | None, ...]
-"""Time, size and inode of files; None for one that is not there."""
+FileStates = tuple[tuple[int, int, int, int] | None, ...]
+"""Times of content and of permissions, size and inode of files; None for one that is not there."""
 Contexts = tuple[ssl.SSLContext, ...]
 
 
@@ -44,6 +48,8 @@ class ReloadableKeyStore(ABC):
         self._security, self._now = security, now
         self._files = _file_states(security)
         self._failed: FileStates | None = None
+        """The files that could not be used, if the last ones could not."""
+        self._failed_at, self._failure = now(), ""
         self._keys, self._contexts = self._read(security)
 
     @property
@@ -72,25 +78,34 @@ class ReloadableKeyStore(ABC):
 
     def reload_changed(self) -> None:
         """Take over files that have changed since they were read."""
-        states = _file_states(self._security)
-        if states != self._files and states != self._failed:
-            self._failed = None if self._take_over(self._security, states) else states
+        states, now = _file_states(self._security), self._now()
+        if states == self._files:
+            return
+        if states != self._failed:
+            self._failure = ""
+        elif datetime.timedelta(0) <= now - self._failed_at < RETRY_PAUSE:
+            return
+        self._failed, self._failed_at = states, now
+        self._take_over(self._security, states)
 
     def reload(self, security: ListenerSecurity) -> None:
         """Read keys and certificates again, by settings that may have changed."""
+        self._failure = ""
         self._take_over(security, _file_states(security))
 
-    def _take_over(self, security: ListenerSecurity, states: FileStates) -> bool:
-        """Replace the contexts; returns whether that was possible."""
+    def _take_over(self, security: ListenerSecurity, states: FileStates) -> None:
+        """Replace the contexts where that is possible; the same failure is logged once."""
         try:
             keys, contexts = self.check(security)
         except ConfigError as error:
-            log.error("listener %s keeps its former keys and certificates: %s", self.name, error)
-            return False
+            if str(error) != self._failure:
+                log.error("listener %s keeps its former keys and certificates: %s", self.name, error)
+            self._failure = str(error)
+            return
         self._security, self._keys, self._contexts, self._files = security, keys, contexts, states
         end = keys.expires.isoformat(" ", "minutes")
+        self._failed, self._failure = None, ""
         log.info("listener %s: keys and certificates read again, valid until %s", self.name, end)
-        return True
 
 
 def load_key(context: ssl.SSLContext, security: ListenerSecurity, keys: KeyStore) -> None:
@@ -110,14 +125,14 @@ def trust(context: ssl.SSLContext, trusted: tuple[x509.Certificate, ...]) -> Non
 
 
 def _file_states(security: ListenerSecurity) -> FileStates:
-    states: list[tuple[int, int, int] | None] = []
+    states: list[tuple[int, int, int, int] | None] = []
     for path in store_files(security):
         try:
             found = path.stat()
         except OSError:
             states.append(None)
         else:
-            states.append((found.st_mtime_ns, found.st_size, found.st_ino))
+            states.append((found.st_mtime_ns, found.st_ctime_ns, found.st_size, found.st_ino))
     return tuple(states)
 
 

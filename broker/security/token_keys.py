@@ -2,7 +2,8 @@
 
 Owns: `TokenKeys`, which has the last keys that could be read. Invariants: only the URL itself is fetched,
 without redirections and without a proxy, at most MAX_BYTES of it; keys that cannot be read leave the former
-ones, with a line in the log; a URL is fetched at most once in MIN_PAUSE_SECONDS, whatever tokens come.
+ones, with a line in the log, and are tried again; a URL is fetched, and a file that has not changed since it
+could not be used is read, at most once in MIN_PAUSE_SECONDS, whatever tokens come.
 Does not: run by itself: `refresh` blocks and belongs on a thread. Source: Kafka's RefreshingHttpsJwks.
 """
 
@@ -51,7 +52,9 @@ class TokenKeys:
         self.keys: tuple[TokenKey, ...] = ()
         self._is_wanted = True
         self._fetched_at: float | None = None
-        self._state: tuple[int, int] | None = None
+        self._state: tuple[int, int, int, int] | None = None
+        self._failure = ""
+        """Why the file could not be used, if it could not."""
         if scheme == "file":
             self._path = Path(unquote(urlsplit(url).path))
             self._state = self._file_state()
@@ -67,17 +70,27 @@ class TokenKeys:
 
     def refresh(self) -> None:
         """Read the keys if it is time. Blocks; never raises."""
-        if not self._is_due():
+        if not (self._is_due() if self._path is None else self._is_file_due()):
             return
         try:
             self.keys = self._read()
         except UnusableKeys as error:
-            log.error("keys of tokens at %s: %s; %d known ones stay", self._url, error, len(self.keys))
+            if str(error) != self._failure:
+                log.error("keys of tokens at %s: %s; %d known ones stay", self._url, error, len(self.keys))
+            self._failure = str(error) if self._path is not None else ""
+        else:
+            self._failure = ""
+
+    def _is_file_due(self) -> bool:
+        now, state = self._clock(), self._file_state()
+        if state != self._state:
+            self._failure = ""
+        elif not self._failure or now - (self._fetched_at or 0.0) < MIN_PAUSE_SECONDS:
+            return False
+        self._state, self._fetched_at = state, now
+        return True
 
     def _is_due(self) -> bool:
-        if self._path is not None:
-            former, self._state = self._state, self._file_state()
-            return former != self._state
         now, last = self._clock(), self._fetched_at
         pause = MIN_PAUSE_SECONDS if self._is_wanted or not self.keys else self._refresh_seconds
         if last is not None and now - last < pause:
@@ -85,13 +98,13 @@ class TokenKeys:
         self._fetched_at, self._is_wanted = now, False
         return True
 
-    def _file_state(self) -> tuple[int, int] | None:
+    def _file_state(self) -> tuple[int, int, int, int] | None:
         assert self._path is not None
         try:
             status = self._path.stat()
         except OSError:
             return None
-        return status.st_mtime_ns, status.st_size
+        return status.st_mtime_ns, status.st_ctime_ns, status.st_size, status.st_ino
 
     def _read(self) -> tuple[TokenKey, ...]:
         try:

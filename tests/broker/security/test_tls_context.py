@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import logging
-import os
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from lockstep.broker.requests.kafka_principal import ANONYMOUS, KafkaPrincipal
-from lockstep.broker.security import reloadable_key_store
 from lockstep.broker.security.tls_context import NoPrincipal, TlsListener
 from lockstep.broker.settings.properties import ConfigError
-from tests.broker.security.test_key_store import inline, key_texts, security
+from tests.broker.security.test_key_store import inline, security
+from tests.broker.security.test_reloadable_key_store import of_file, replace
 from tests.support.cases import each_case
 from tests.support.certificates import DAY, NOW, Authority
 
@@ -100,48 +98,6 @@ def test_an_end_within_a_month_is_warned_of() -> None:
     assert listener().expiry_warning == ""
 
 
-def replace(path: Path, text: str) -> None:
-    """Replace a file as operators' tools do, by another with another inode."""
-    new = path.with_suffix(".new")
-    new.write_text(text)
-    os.replace(new, path)
-
-
-def of_file(path: Path, **texts: str) -> TlsListener:
-    return TlsListener(security({**key_texts(path, "PEM"), **texts}), lambda: NOW)
-
-
-def test_a_changed_file_replaces_the_context(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = AUTHORITY.issue("broker").write_pem(tmp_path / "broker.pem")
-    tls = of_file(path)
-    former = tls.context
-    tls.reload_changed()
-    assert tls.context is former
-    new = AUTHORITY.issue("broker")
-    replace(path, new.key_pem() + new.chain_pem())
-    with caplog.at_level(logging.INFO):
-        tls.reload_changed()
-    assert tls.context is not former and "listener SSL: keys and certificates read again" in caplog.text
-
-
-def test_a_changed_file_that_cannot_be_used_leaves_the_former(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    path = AUTHORITY.issue("broker").write_pem(tmp_path / "broker.pem")
-    tls = of_file(path)
-    former = tls.context
-    path.unlink()
-    for _ in range(3):
-        tls.reload_changed()
-    assert tls.context is former
-    assert (
-        caplog.text.count("listener SSL keeps its former keys and certificates: ssl.keystore.location=") == 1
-    )
-    replace(path, AUTHORITY.issue("broker").key_pem())
-    tls.reload_changed()
-    assert tls.context is former and "no certificate is in it" in caplog.text
-
-
 @each_case(
     ("common_name", "names", "allowed", "taken"),
     [
@@ -164,21 +120,3 @@ def test_a_new_certificate_is_of_the_same_broker(
     replace(path, new.key_pem() + new.chain_pem())
     tls.reload_changed()
     assert (tls.context is not former) == taken
-
-
-def test_the_same_path_set_again_reads_it_again(tmp_path: Path) -> None:
-    path = AUTHORITY.issue("broker").write_pem(tmp_path / "broker.pem")
-    tls = of_file(path)
-    former = tls.context
-    tls.reload(security(key_texts(path, "PEM")))
-    assert tls.context is not former
-    with pytest.raises(ConfigError, match="cannot be read"):
-        tls.check(security(key_texts(tmp_path / "absent", "PEM")))
-
-
-def test_without_files_in_memory_the_key_is_in_one_of_this_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delattr(os, "memfd_create", raising=False)
-    with reloadable_key_store._private_file(b"key") as path:
-        assert Path(path).read_bytes() == b"key"
-        assert Path(path).stat().st_mode & 0o777 == 0o600
-    assert not Path(path).exists()

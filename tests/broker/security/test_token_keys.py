@@ -78,15 +78,47 @@ def test_a_file_is_read_again_when_it_changes(tmp_path: Path, caplog: pytest.Log
     assert names(keys) == ["rsa", "ec"] and len(caplog.records) == 2
 
 
-def test_a_file_that_has_not_changed_is_not_read(tmp_path: Path) -> None:
+def test_a_file_that_has_not_changed_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, clock = tmp_path / "keys.json", Clock()
+    path.write_text(json.dumps(jwks(RSA)))
+    keys = TokenKeys(path.as_uri(), (), 0, clock)
+    monkeypatch.setattr(keys, "_read", lambda: pytest.fail("it is read"))
+    clock.now += MIN_PAUSE_SECONDS
+    keys.refresh()
+
+
+def test_a_file_whose_time_and_size_are_kept_is_read(tmp_path: Path) -> None:
     path = tmp_path / "keys.json"
     path.write_text(json.dumps(jwks(RSA)))
     keys = TokenKeys(path.as_uri(), (), 0, Clock())
     status = path.stat()
-    path.write_bytes(b" " * status.st_size)
+    path.write_text(json.dumps(jwks(RSA)).replace('"rsa"', '"new"'))
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     keys.refresh()
-    assert names(keys) == ["rsa"]
+    assert names(keys) == ["new"]
+
+
+def test_a_file_that_could_not_be_read_is_tried_again_after_a_pause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    path, clock = tmp_path / "keys.json", Clock()
+    path.write_text(json.dumps(jwks(RSA)))
+    keys = TokenKeys(path.as_uri(), (), 0, clock)
+    path.write_text(json.dumps(jwks(RSA, EC)))
+    with monkeypatch.context() as failing:
+
+        def fail(path: Path) -> bytes:
+            raise OSError("too many open files")
+
+        failing.setattr(Path, "read_bytes", fail)
+        keys.refresh()
+        clock.now += MIN_PAUSE_SECONDS
+        keys.refresh()
+    keys.refresh()
+    assert names(keys) == ["rsa"] and len(caplog.records) == 1, "one line, and none is read within the pause"
+    clock.now += MIN_PAUSE_SECONDS
+    keys.refresh()
+    assert names(keys) == ["rsa", "ec"]
 
 
 @each_case(
