@@ -14,7 +14,6 @@ from typing import Final
 from lockstep.broker.audit.audit_log import AuditLog
 from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer, StandardAuthorizer
 from lockstep.broker.controller import api as controller_api
-from lockstep.broker.controller.acl_changes import COMMANDS_AT_ONCE
 from lockstep.broker.controller.alter_configs_shared import ConfigAlteration
 from lockstep.broker.controller.cluster_status import GroupReports
 from lockstep.broker.controller.config_changes import ConfigChanges
@@ -233,7 +232,7 @@ class Assembly:
             self.delegation_tokens,
             TokenAccess(self._settings.protocol_named),
             image.quotas,
-            QuotaChanges(image.quotas, self._record_quotas),
+            QuotaChanges(image.quotas, self._record_quotas, asyncio.Lock()),
             self.authorizer,
         )
 
@@ -266,9 +265,7 @@ class Assembly:
         await self.topics.record_configs([token_command(each) for each in changes])
 
     async def _record_quotas(self, changes: Sequence[QuotaChange]) -> None:
-        for first in range(0, len(changes), COMMANDS_AT_ONCE):
-            part = changes[first : first + COMMANDS_AT_ONCE]
-            await self.topics.record_configs([quota_command(*each) for each in part])
+        await self.topics.record_configs([quota_command(*each) for each in changes])
 
     async def record_scram(self, changes: Sequence[ScramChange]) -> None:
         """Store changes of SCRAM users. Raises RequestError."""

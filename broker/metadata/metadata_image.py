@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from lockstep.broker.authorization.acl import AclBinding, InvalidAcl
 from lockstep.broker.authorization.acl_cache import AclCache
-from lockstep.broker.metadata.quota_commands import apply_quota_command, quota_command
+from lockstep.broker.metadata.quota_commands import QUOTA, apply_quota_command, quota_command
 from lockstep.broker.metadata.token_commands import apply_token_command, token_command
 from lockstep.broker.quotas.quota_table import QuotaTable
 from lockstep.broker.security.delegation_tokens import DelegationTokenCache
@@ -255,8 +255,13 @@ class MetadataImage:
 
     def replay(self, entry: DirectoryEntry, payload: Buffer, time_ms: int) -> None:
         """Apply one committed batch of commands. Raises CorruptLog for a command it does not know."""
+        quotas_changed = False
         for record in iter_records(payload):
-            self._apply(json.loads(bytes(record.value or b"{}")))
+            command = json.loads(bytes(record.value or b"{}"))
+            self._apply(command)
+            quotas_changed |= command["do"] == QUOTA
+        if quotas_changed:  # once for the batch: its listeners look at all throttled connections
+            self.changed(Changed.QUOTAS, b"")
 
     def _apply(self, command: Command) -> None:
         match command:
@@ -305,7 +310,6 @@ class MetadataImage:
         match command:
             case {"do": "quota"}:
                 apply_quota_command(self.quotas, command)
-                self.changed(Changed.QUOTAS, b"")
             case {"do": "scram", "mechanism": str(mechanism), "user": str(user)}:
                 self.scram.pop((mechanism, user), None)
                 if "salt" in command:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from lockstep.broker.quotas.quota_entity import ENTITY_TYPES, QuotaEntity
+from lockstep.broker.quotas.quota_entity import ENTITY_TYPES, QuotaEntity, in_one_form
 from lockstep.broker.quotas.quota_table import QuotaTable
 from lockstep.storage.types import CorruptLog
 
@@ -32,13 +32,13 @@ def apply_quota_command(table: QuotaTable, command: dict[str, Any]) -> None:
 
 
 def _entity(parts: list[Any]) -> QuotaEntity:
-    entity: list[tuple[str, str | None]] = []
+    names: dict[str, str | None] = {}
     for part in parts:
         match part:
             case [str(entity_type), (str() | None) as name] if entity_type in ENTITY_TYPES:
-                entity.append((entity_type, name))
+                names[entity_type] = name
             case _:
                 raise CorruptLog(f"not a quota entity in a metadata command: {parts!r}")
-    if not entity:
+    if not names:
         raise CorruptLog("a quota of nobody in a metadata command")
-    return tuple(entity)
+    return in_one_form(names)

@@ -112,7 +112,7 @@ class Throttles:
     def on_quotas_changed(self) -> None:
         """Let each connection wait for what its client's quotas demand now."""
         for connection, pause in list(self._pauses.items()):
-            wait_ms = self.quotas.wait_ms(connection.context, pause.client_id)
+            wait_ms = self.quotas.throttle_ms(connection.context, pause.client_id)
             deadline = self._loop.time() + wait_ms / 1000
             if deadline < pause.deadline:
                 pause.timer.cancel()
@@ -180,7 +180,7 @@ class RequestThrottle:
             self._pause(key, self._throttle_ms)
 
     def _pause(self, key: str, throttle_ms: int) -> None:
-        self._throttles.quotas.count(key, throttle_ms)
+        self._throttles.quotas.record_throttle_time(key, throttle_ms)
         self._throttles.pause(self._connection, self._header.client_id, throttle_ms)
 
     def _decode(self, response: EncodedResponse) -> Any:

@@ -5,10 +5,10 @@
 | entities, keys and values, and what is rejected | `quota_entity` |
 | the stored quotas, and the one that applies | `quota_table` |
 | rates over a window, and how long to wait | `quota_rate` |
-| credits for changes of partitions | `token_bucket` |
+| tokens for changes of partitions | `token_bucket` |
 | changes of quotas, checked and recorded | `quota_changes` |
 | the quotas of this node's clients | `quota_manager` |
-| changes of partitions in one request | `mutation_quota` |
+| changes of partitions in one request | `controller_mutation_quota` |
 
 Each node counts what its own clients do there, as in Kafka.
 """

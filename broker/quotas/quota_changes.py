@@ -1,23 +1,28 @@
 """Changes of client quotas, as the controller checks and records them (KIP-546).
 
-Owns: the limit of entities, that an entity is changed as a whole or not at all, and that what is in force
-already is not recorded again. Does not: store anything (`broker/metadata/metadata_image.py`), or check who
-may change quotas. Source: Kafka's ClientQuotaControlManager; but an entity that a request names twice keeps
-its quotas, of which Kafka reports the error and makes the first change.
+Owns: the limit of entities, that what is in force already is not recorded again, and the parts in which a
+large request is recorded. Invariant: an entity is changed as a whole or not at all, as all its changes are in
+one part; the error of a part is that of its entities and of the parts behind it. Does not: store anything
+(`broker/metadata/metadata_image.py`), or check who may change quotas. Source: Kafka's
+ClientQuotaControlManager; but an entity that a request names twice keeps its quotas, of which Kafka reports
+the error and makes the first change.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Final, NamedTuple
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Final, NamedTuple
 
-from lockstep.broker.quotas.quota_entity import QuotaEntity, check_value, entity_of, invalid
+from lockstep.broker.quotas.quota_entity import QuotaEntity, check_value, entity_of, in_one_form, invalid
 from lockstep.broker.quotas.quota_table import QuotaTable
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
 
 MAX_ENTITIES: Final = 10_000
 """LIMIT. Entities with quotas: each is in the memory of every node and in each checkpoint."""
+CHANGES_AT_ONCE: Final = 500
+"""LIMIT. Changes of one commit, except those of its last entity."""
 
 Parts = tuple[tuple[str, str | None], ...]
 """An entity as a request names it: type and name of each part, in any order."""
@@ -43,37 +48,63 @@ class QuotaChanges:
 
     Args:
         table: the quotas in force.
-        record: stores changes; they are in force when it returns. Raises RequestError.
+        record: stores changes together; they are in force when it returns. Raises RequestError.
+        lock: held while changes are compared with the table and recorded.
     """
 
-    def __init__(self, table: QuotaTable, record: Callable[[Sequence[QuotaChange]], Awaitable[None]]) -> None:
-        self._table, self._record = table, record
+    def __init__(
+        self,
+        table: QuotaTable,
+        record: Callable[[Sequence[QuotaChange]], Awaitable[None]],
+        lock: AbstractAsyncContextManager[Any],
+    ) -> None:
+        self._table, self._record, self._lock = table, record, lock
 
     async def change(
-        self, alterations: Sequence[QuotaAlteration], is_validated_only: bool
+        self, alterations: Sequence[QuotaAlteration], validate_only: bool
     ) -> dict[Parts, RequestError | None]:
         """Make changes; by entity None or the error."""
+        async with self._lock:
+            return await self._change(alterations, validate_only)
+
+    async def _change(
+        self, alterations: Sequence[QuotaAlteration], validate_only: bool
+    ) -> dict[Parts, RequestError | None]:
         results: dict[Parts, RequestError | None] = {}
+        named: dict[QuotaEntity, Parts] = {}
         changes: dict[Parts, list[QuotaChange]] = {}
         for each in alterations:
             name = tuple(sorted(dict(each.parts).items(), key=lambda part: part[0]))
-            if name in results:
-                results[name] = invalid(f"Ignoring duplicate entity {_text(dict(name))}")
-                changes.pop(name, None)
+            first = named.setdefault(_key(name), name)
+            if first in results:
+                results[first] = results[name] = invalid(f"Ignoring duplicate entity {_text(dict(name))}")
+                changes.pop(first, None)
                 continue
             results[name] = None
             try:
                 changes[name] = self._check(each)
             except RequestError as error:
                 results[name] = error
-        recorded = [change for each in changes.values() for change in each]
-        if recorded and not is_validated_only:
-            try:
-                self._check_room(recorded)
-                await self._record(recorded)
-            except RequestError as error:
-                results |= {name: error for name, each in changes.items() if each}
+        changes = {name: each for name, each in changes.items() if each}
+        if changes and not validate_only:
+            results |= await self._record_all(changes)
         return results
+
+    async def _record_all(self, changes: Mapping[Parts, list[QuotaChange]]) -> dict[Parts, RequestError]:
+        """Record changes in parts; the errors of those that are not in force."""
+        part: list[QuotaChange] = []
+        begun, recorded = 0, 0
+        try:
+            self._check_room([change for each in changes.values() for change in each])
+            for each in changes.values():
+                part += each
+                begun += 1
+                if len(part) >= CHANGES_AT_ONCE or begun == len(changes):
+                    await self._record(part)
+                    part, recorded = [], begun
+        except RequestError as error:
+            return dict.fromkeys(list(changes)[recorded:], error)
+        return {}
 
     def _check(self, alteration: QuotaAlteration) -> list[QuotaChange]:
         """The changes that differ from what is in force. Raises RequestError."""
@@ -97,6 +128,12 @@ class QuotaChanges:
         if added and len(self._table) + len(added) > MAX_ENTITIES:
             text = f"{len(self._table)} entities have quotas, at most {MAX_ENTITIES} can have"
             raise RequestError(ErrorCode.POLICY_VIOLATION, text)
+
+
+def _key(name: Parts) -> QuotaEntity:
+    """The same for all names of an entity, however its address is written."""
+    entity = in_one_form(dict(name))
+    return entity if len(entity) == len(name) else name
 
 
 def _text(names: Mapping[str, str | None]) -> str:

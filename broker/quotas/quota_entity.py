@@ -1,11 +1,12 @@
 """Quota entities: for whom a quota is, which keys it may have, and the errors of one that cannot be.
 
-Pure. An entity is a user, a client id, both, or an address; a name of None is the default of its type.
-Source: Kafka's ClientQuotaControlManager and QuotaConfig, whose error texts these are.
+Pure. An entity is a user, a client id, both, or an address in its one form; a name of None is the default of
+its type. Source: Kafka's ClientQuotaControlManager and QuotaConfig, whose error texts these are.
 """
 
 from __future__ import annotations
 
+import hashlib
 import ipaddress
 import math
 from collections.abc import Iterable, Mapping
@@ -62,7 +63,26 @@ def entity_of(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:
     address = names.get(IP)
     if address is not None and normal_address(address) is None:
         raise invalid(f"{address[:_MAX_QUOTED_CHARACTERS]} is not a valid IP or resolvable host.")
-    return tuple((each, names[each]) for each in ENTITY_TYPES if each in names)
+    return in_one_form(names)
+
+
+def in_one_form(names: Mapping[str, str | None]) -> QuotaEntity:
+    """The entity of names by type: equal for equal ones, however an address is written. Checks nothing."""
+    return tuple((each, _in_one_form(each, names[each])) for each in ENTITY_TYPES if each in names)
+
+
+def _in_one_form(entity_type: str, name: str | None) -> str | None:
+    return normal_address(name) or name if entity_type == IP and name is not None else name
+
+
+def bounded_name(name: str) -> str:
+    """The name under which a client is counted: a digest of one that is too long for an entity.
+
+    No entity is named like a digest: what a client sends is UTF-8, which has no lone surrogates.
+    """
+    if len(name) <= MAX_NAME_CHARACTERS:
+        return name
+    return "\ud800" + hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def check_value(entity: QuotaEntity, key: str, value: float) -> None:
@@ -83,7 +103,7 @@ def check_value(entity: QuotaEntity, key: str, value: float) -> None:
 
 
 def invalid(message: str) -> RequestError:
-    """The error of all of them."""
+    """INVALID_REQUEST with this message."""
     return RequestError(ErrorCode.INVALID_REQUEST, message)
 
 

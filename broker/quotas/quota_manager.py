@@ -1,9 +1,10 @@
 """The quotas of this node's clients: what each has used here, by the entities that share a quota.
 
-Owns: the rates and buckets, which stay as they are where only a limit changes. Invariants: a client without a
-quota has no state here but the knowledge of that, which a change of quotas ends; what is kept is limited,
-whatever client ids there are. Does not: store quotas (`broker/metadata/metadata_image.py`), or stop
-reading (`broker/network/throttles.py`). Source: Kafka's ClientQuotaManager and ConnectionQuotas.
+Owns: the rates and buckets, which stay as they are where only a limit changes. Invariants: nothing is counted
+for a client without a quota; what is kept is limited in number and bytes, whatever client ids there are. What
+was counted for a quota that is removed goes with the last quota, or where room is needed. Does not: store
+quotas (`broker/metadata/metadata_image.py`), or stop reading (`broker/network/throttles.py`). Source: Kafka's
+ClientQuotaManager and ConnectionQuotas.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from lockstep.broker.quotas.mutation_quota import MutationQuota
+from lockstep.broker.quotas.controller_mutation_quota import ControllerMutationQuota
 from lockstep.broker.quotas.quota_entity import (
     CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
@@ -19,6 +20,8 @@ from lockstep.broker.quotas.quota_entity import (
     PRODUCER_BYTE_RATE,
     QUOTA_KEYS,
     REQUEST_PERCENTAGE,
+    bounded_name,
+    normal_address,
 )
 from lockstep.broker.quotas.quota_rate import MAX_THROTTLE_MS, QuotaRate, QuotaWindow
 from lockstep.broker.quotas.quota_table import BucketName, QuotaTable
@@ -26,7 +29,9 @@ from lockstep.broker.quotas.token_bucket import TokenBucket
 
 MAX_CLIENTS: Final = 10_000
 """LIMIT. Clients, and rates of theirs, that are remembered: with a default quota each client id that is named
-has its own. With more, those that count nothing any more are forgotten, then the oldest."""
+has its own. With more, those that count nothing any more are forgotten, then the oldest. A name is kept up to
+`MAX_NAME_CHARACTERS`, a longer one as a digest."""
+_RATE_KEYS: Final = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE)
 
 
 class QuotaClient(Protocol):
@@ -82,7 +87,7 @@ class QuotaManager:
         self._rates: dict[tuple[str, BucketName], QuotaRate] = {}
         self._buckets: dict[BucketName, TokenBucket] = {}
         self._clients: dict[tuple[str, str], ClientQuota | None] = {}
-        """The clients that have made requests, by user and client id."""
+        """The clients that have made requests, by user and client id; a long name by its digest."""
         self.throttled_ms = dict.fromkeys(QUOTA_KEYS, 0)
         """Milliseconds that clients were told to wait so far, by the key of the quota."""
         self.changes = 0
@@ -113,30 +118,35 @@ class QuotaManager:
         quota = self.of(client, client_id)
         return quota is not None and not (quota.fetch is None and quota.request is None)
 
-    def mutation_of(self, client: QuotaClient, client_id: str | None, is_strict: bool) -> MutationQuota:
+    def mutation_of(
+        self, client: QuotaClient, client_id: str | None, is_strict: bool
+    ) -> ControllerMutationQuota:
         """The controller mutation quota for one request."""
         quota = None if client.is_node else self.of(client, client_id)
-        return MutationQuota(None if quota is None else quota.mutation, is_strict, self.clock_ms)
+        return ControllerMutationQuota(None if quota is None else quota.mutation, is_strict, self.clock_ms)
 
     def connection_throttle_ms(self, address: str) -> int:
         """Milliseconds until a new connection of an address is closed; 0: it is accepted."""
-        limit = self._table.connection_rate(address)
+        normal = normal_address(address) or address
+        limit = self._table.connection_rate(normal)
         if limit is None:
             return 0
-        rate = self._rate(CONNECTION_CREATION_RATE, ("", address), limit, self._window.sample_ms)
+        name = "", normal
+        self._make_room([(CONNECTION_CREATION_RATE, name)])
+        rate = self._rate(CONNECTION_CREATION_RATE, name, limit)
         now_ms = self.clock_ms()
         throttle_ms = rate.charge(1, now_ms)
         if throttle_ms:
             rate.record(-1, now_ms)
-            self.count(CONNECTION_CREATION_RATE, throttle_ms)
+            self.record_throttle_time(CONNECTION_CREATION_RATE, throttle_ms)
         return throttle_ms
 
-    def count(self, key: str, throttle_ms: int) -> None:
-        """A client waits for so long."""
+    def record_throttle_time(self, key: str, throttle_ms: int) -> None:
+        """Count the throttle time that a client is told."""
         self.throttled_ms[key] += throttle_ms
 
-    def wait_ms(self, client: QuotaClient, client_id: str | None) -> int:
-        """Milliseconds that a client which waits has to wait by its quotas as they are now."""
+    def throttle_ms(self, client: QuotaClient, client_id: str | None) -> int:
+        """The throttle time of a muted client by its quotas as they are now."""
         quota, now_ms = self.of(client, client_id), self.clock_ms()
         if quota is None:
             return 0
@@ -156,46 +166,47 @@ class QuotaManager:
     # --- within -------------------------------------------------------------------------------------------
 
     def _resolve(self, user: str, client_id: str) -> ClientQuota | None:
-        self._make_room()
-        produce = self._client_rate(PRODUCER_BYTE_RATE, user, client_id)
-        fetch = self._client_rate(CONSUMER_BYTE_RATE, user, client_id)
-        request = self._client_rate(REQUEST_PERCENTAGE, user, client_id)
-        mutation = None
-        found = self._table.find(CONTROLLER_MUTATION_RATE, user, client_id)
-        if found is not None:
-            name, limit = found
-            mutation = self._buckets.get(name)
-            if mutation is None:
-                mutation = TokenBucket(limit, self._controller_window, self.clock_ms())
-                self._buckets[name] = mutation
-            mutation.limit = limit
+        client = user, client_id = bounded_name(user), bounded_name(client_id)
+        if client in self._clients:
+            return self._clients[client]
+        found = {key: self._table.find(key, user, client_id) for key in _RATE_KEYS}
+        mutation = self._table.find(CONTROLLER_MUTATION_RATE, user, client_id)
+        names = [(key, each[0]) for key, each in found.items() if each is not None]
+        self._make_room(names, None if mutation is None else mutation[0])
+        produce, fetch, request = (
+            None if each is None else self._rate(key, *each) for key, each in found.items()
+        )
         quota = None
-        if any(each is not None for each in (produce, fetch, request, mutation)):
-            quota = ClientQuota(produce, fetch, request, mutation)
-        self._clients[user, client_id] = quota
+        if names or mutation is not None:
+            bucket = None if mutation is None else self._bucket(*mutation)
+            quota = ClientQuota(produce, fetch, request, bucket)
+        self._clients[client] = quota
         return quota
 
-    def _client_rate(self, key: str, user: str, client_id: str) -> QuotaRate | None:
-        found = self._table.find(key, user, client_id)
-        if found is None:
-            return None
-        name, limit = found
-        longest_ms = self._window.sample_ms if key == REQUEST_PERCENTAGE else MAX_THROTTLE_MS
-        return self._rate(key, name, limit, longest_ms)
+    def _bucket(self, name: BucketName, limit: float) -> TokenBucket:
+        bucket = self._buckets.get(name)
+        if bucket is None:
+            bucket = self._buckets[name] = TokenBucket(limit, self._controller_window, self.clock_ms())
+        bucket.limit = limit
+        return bucket
 
-    def _rate(self, key: str, name: BucketName, limit: float, max_throttle_ms: int) -> QuotaRate:
+    def _rate(self, key: str, name: BucketName, limit: float) -> QuotaRate:
         rate = self._rates.get((key, name))
         if rate is None:
-            self._make_room()
-            rate = self._rates[key, name] = QuotaRate(limit, self._window, max_throttle_ms)
+            is_bounded = key in (REQUEST_PERCENTAGE, CONNECTION_CREATION_RATE)
+            longest_ms = self._window.sample_ms if is_bounded else MAX_THROTTLE_MS
+            rate = self._rates[key, name] = QuotaRate(limit, self._window, longest_ms)
         rate.limit = limit
         return rate
 
-    def _make_room(self) -> None:
-        """Forget clients and rates where there are too many."""
+    def _make_room(self, rates: list[tuple[str, BucketName]], bucket: BucketName | None = None) -> None:
+        """Forget clients, rates and buckets where there are too many for those that a client is about to get:
+        once for all of them, as one that counts nothing yet would be the first to be forgotten."""
         if len(self._clients) >= MAX_CLIENTS:
             self._clients.clear()
-        if max(len(self._rates), len(self._buckets)) < MAX_CLIENTS:
+        more_rates = sum(each not in self._rates for each in rates)
+        more_buckets = bucket is not None and bucket not in self._buckets
+        if max(len(self._rates) + more_rates, len(self._buckets) + more_buckets) <= MAX_CLIENTS:
             return
         self._clients.clear()
         now_ms = self.clock_ms()

@@ -16,7 +16,7 @@ from lockstep.broker.quotas.quota_entity import (
     IP,
     USER,
     QuotaEntity,
-    normal_address,
+    in_one_form,
 )
 
 BucketName = tuple[str, str]
@@ -27,10 +27,12 @@ _DEFAULT_ADDRESS: Final[QuotaEntity] = ((IP, None),)
 class QuotaTable:
     """See the module."""
 
-    __slots__ = ("_values",)
+    __slots__ = ("_addresses", "_values")
 
     def __init__(self) -> None:
         self._values: dict[QuotaEntity, dict[str, float]] = {}
+        self._addresses = 0
+        """The entities that are addresses."""
 
     def __len__(self) -> int:
         return len(self._values)
@@ -45,28 +47,36 @@ class QuotaTable:
 
     def set(self, entity: QuotaEntity, key: str, value: float) -> None:
         """A quota is in force."""
-        self._values.setdefault(entity, {})[key] = value
+        values = self._values.get(entity)
+        if values is None:
+            values = self._values[entity] = {}
+            self._addresses += entity[0][0] == IP
+        values[key] = value
 
     def remove(self, entity: QuotaEntity, key: str) -> None:
         """A quota is not in force any more."""
-        values = self._values.get(entity, {})
+        values = self._values.get(entity)
+        if values is None:
+            return
         values.pop(key, None)
         if not values:
-            self._values.pop(entity, None)
+            del self._values[entity]
+            self._addresses -= entity[0][0] == IP
 
     def clear(self) -> None:
         """There is no quota."""
         self._values.clear()
+        self._addresses = 0
 
     @property
     def has_client_quotas(self) -> bool:
         """True if some user or client has a quota."""
-        return any(entity[0][0] != IP for entity in self._values)
+        return len(self._values) > self._addresses
 
     @property
     def has_connection_rates(self) -> bool:
         """True if some address has a quota."""
-        return any(entity[0][0] == IP for entity in self._values)
+        return self._addresses > 0
 
     def find(self, key: str, user: str, client_id: str) -> tuple[BucketName, float] | None:
         """The quota of a client, and who shares it; None for no limit. A client without an id has quotas of
@@ -78,19 +88,16 @@ class QuotaTable:
         return None
 
     def connection_rate(self, address: str) -> float | None:
-        """The rate at which connections from an address are accepted; None for no limit."""
-        normal = normal_address(address)
-        for entity, values in self._values.items():
-            entity_type, name = entity[0]
-            if entity_type == IP and name is not None and normal_address(name) == normal:
-                return values.get(CONNECTION_CREATION_RATE)
-        return self._values.get(_DEFAULT_ADDRESS, {}).get(CONNECTION_CREATION_RATE)
+        """The rate at which connections are accepted from an address in its one form; None for no limit."""
+        values = self._values.get(((IP, address),)) or self._values.get(_DEFAULT_ADDRESS, {})
+        return values.get(CONNECTION_CREATION_RATE)
 
     def find_matching(
         self, exact: Mapping[str, str | None], any_name: Set[str], is_strict: bool
     ) -> Iterator[tuple[QuotaEntity, Mapping[str, float]]]:
         """The entities of a filter. Args: exact: names by type. any_name: types with any name. is_strict:
         entities with further types do not match."""
+        exact = dict(in_one_form(exact))
         for entity, values in self._values.items():
             names = dict(entity)
             if is_strict and len(names) != len(exact) + len(any_name):

@@ -1,6 +1,6 @@
-"""Credits that come back at a rate: a change is accepted while there is no debt, whatever it costs.
+"""Tokens that come back at a rate: a change is accepted while there is no debt, whatever it costs.
 
-Pure: the time is an argument. A full bucket has as many credits as come back in the whole window. Source:
+Pure: the time is an argument. A full bucket has as many tokens as come back in the whole window. Source:
 Kafka's TokenBucket and ControllerMutationQuotaManager (KIP-599).
 """
 
@@ -12,7 +12,7 @@ from lockstep.broker.quotas.quota_rate import MAX_THROTTLE_MS, QuotaWindow
 
 
 class TokenBucket:
-    """See the module. Args: limit: credits that come back in a second."""
+    """See the module. Args: limit: tokens that come back in a second."""
 
     __slots__ = ("_last_ms", "_tokens", "_window", "limit")
 
@@ -27,13 +27,13 @@ class TokenBucket:
         return self._window.samples * self._window.sample_ms / 1000 * self.limit
 
     def tokens(self, now_ms: int) -> float:
-        """The credits that there are now."""
+        """The tokens that there are now."""
         gained = self.limit * (now_ms - self._last_ms) / 1000
         self._tokens, self._last_ms = min(self._burst, self._tokens + gained), now_ms
         return self._tokens
 
     def record(self, value: float, now_ms: int) -> None:
-        """Take credits, also those that there are not."""
+        """Take tokens, also those that there are not."""
         self._tokens = self.tokens(now_ms) - value
 
     def throttle_ms(self, now_ms: int) -> int:

@@ -239,7 +239,7 @@ async def test_partitions_beyond_the_quota_are_rejected_with_the_time_to_wait(
     await other.close()
 
     await alter(broker.port, CLIENT, controller_mutation_rate=1.5)
-    now_ms[0] += 2_000  # three credits: a debt of three is left
+    now_ms[0] += 2_000  # three tokens: a debt of three is left
     growing = CreatePartitionsRequest(
         topics=[CreatePartitionsTopic(name="a", count=9, assignments=None)], timeout_ms=1_000
     )

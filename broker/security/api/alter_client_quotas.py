@@ -42,9 +42,9 @@ class AlterClientQuotas(RequestHandler):
         return self._change(alterations, request.validate_only)
 
     async def _change(
-        self, alterations: list[QuotaAlteration], is_validated_only: bool
+        self, alterations: list[QuotaAlteration], validate_only: bool
     ) -> AlterClientQuotasResponse:
-        return _response(await self._changes.change(alterations, is_validated_only))
+        return _response(await self._changes.change(alterations, validate_only))
 
 
 def _response(results: Mapping[Parts, RequestError | None]) -> AlterClientQuotasResponse:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -15,6 +17,7 @@ from lockstep.broker.quotas.quota_entity import (
     CONTROLLER_MUTATION_RATE,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
+    entity_of,
 )
 from lockstep.broker.quotas.quota_table import QuotaTable
 from lockstep.broker.requests.errors import RequestError
@@ -33,11 +36,14 @@ class Controller:
         self.table = QuotaTable()
         self.recorded: list[QuotaChange] = []
         self.failure: RequestError | None = None
-        self.changes = QuotaChanges(self.table, self.record)
+        self.commits: list[int] = []
+        self.changes = QuotaChanges(self.table, self.record, asyncio.Lock())
 
     async def record(self, changes: Sequence[QuotaChange]) -> None:
+        await asyncio.sleep(0)
         if self.failure is not None:
             raise self.failure
+        self.commits.append(len(changes))
         self.recorded += changes
         for each in changes:
             if each.value is None:
@@ -115,6 +121,60 @@ async def test_an_entity_is_changed_as_a_whole_or_not_at_all() -> None:
     )
     assert [error is None for error in results.values()] == [False, True]
     assert controller.recorded == [QuotaChange((("user", None),), PRODUCER_BYTE_RATE, 1)]
+
+
+async def test_the_forms_of_an_address_are_one_entity() -> None:
+    controller = Controller()
+    forms: tuple[Parts, ...] = (IP, (("ip", "::ffff:192.0.2.1"),), (("ip", "2001:DB8::1"),))
+    alterations = [QuotaAlteration(each, ((CONNECTION_CREATION_RATE, 1.0),)) for each in forms]
+    results = await controller.changes.change(alterations, False)
+    assert [results[each] is None for each in forms] == [False, False, True]
+    entity = (("ip", "2001:db8::1"),)
+    assert controller.recorded == [QuotaChange(entity, CONNECTION_CREATION_RATE, 1)]
+
+
+async def test_an_entity_is_recorded_in_one_part_and_an_error_is_that_of_its_part(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(quota_changes, "CHANGES_AT_ONCE", 3)
+    controller = Controller()
+    keys = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
+    names: list[Parts] = [(("user", f"user-{number}"),) for number in range(5)]
+    alterations = [QuotaAlteration(each, tuple((key, 1.0) for key in keys)) for each in names]
+    alterations.insert(1, QuotaAlteration(IP, ((CONNECTION_CREATION_RATE, None),)))
+    full = RequestError(ErrorCode.KAFKA_STORAGE_ERROR, "the disk is full")
+
+    def fail_then(count: int, record: Any = controller.record) -> Any:
+        async def failing(changes: Sequence[QuotaChange]) -> None:
+            controller.failure = full if len(controller.commits) == count else None
+            await record(changes)
+
+        return failing
+
+    controller.changes = QuotaChanges(controller.table, fail_then(1), asyncio.Lock())
+    results = await controller.changes.change(alterations, False)
+    assert results == {names[0]: None, IP: None, names[1]: None} | dict.fromkeys(names[2:], full)
+    assert controller.commits == [4]
+    for each in names:
+        entity = entity_of(each)
+        assert dict(controller.table.of(entity)) == (
+            dict.fromkeys(keys, 1.0) if results[each] is None else {}
+        )
+    controller.changes = QuotaChanges(controller.table, fail_then(-1), asyncio.Lock())
+    assert set((await controller.changes.change(alterations, False)).values()) == {None}
+    assert controller.commits == [4, 4, 2]
+
+
+async def test_changes_at_the_same_time_keep_to_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quota_changes, "MAX_ENTITIES", 1)
+    controller = Controller()
+    both = [
+        controller.changes.change([QuotaAlteration((("user", name),), ((PRODUCER_BYTE_RATE, 1.0),))], False)
+        for name in ("a", "b")
+    ]
+    errors = [error for results in await asyncio.gather(*both) for error in results.values()]
+    assert [error and error.error for error in errors] == [None, ErrorCode.POLICY_VIOLATION]
+    assert len(controller.table) == 1
 
 
 async def test_only_what_differs_is_recorded() -> None:

@@ -9,6 +9,7 @@ from lockstep.broker.quotas.quota_entity import (
     CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
+    MAX_NAME_CHARACTERS,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
     QuotaEntity,
@@ -77,9 +78,9 @@ def test_a_change_keeps_what_was_counted_and_a_removal_forgets_it() -> None:
     assert node.produce("alice", "app", 50_000) == 40_000
     node.set(ALICE, PRODUCER_BYTE_RATE, 2_000)
     assert node.produce("alice", "app", 0) == 15_000
-    assert node.quotas.wait_ms(client_of("alice"), "app") == 15_000
+    assert node.quotas.throttle_ms(client_of("alice"), "app") == 15_000
     node.remove(ALICE, PRODUCER_BYTE_RATE)
-    assert node.produce("alice", "app", 50_000) == 0 == node.quotas.wait_ms(client_of("alice"), "app")
+    assert node.produce("alice", "app", 50_000) == 0 == node.quotas.throttle_ms(client_of("alice"), "app")
     node.set(ALICE, PRODUCER_BYTE_RATE, 1_000)
     assert node.produce("alice", "app", 10_000) == 0
 
@@ -98,7 +99,7 @@ def test_partitions_are_accepted_until_there_is_a_debt() -> None:
     node.set(ALICE, CONTROLLER_MUTATION_RATE, 1)  # eleven at once
     strict = node.quotas.mutation_of(client_of("alice"), "app", True)
     strict.record(10)
-    strict.record(11)  # one credit was left
+    strict.record(11)  # one token was left
     assert strict.throttle_ms() == 0
     with pytest.raises(RequestError) as caught:
         strict.record(1)
@@ -130,6 +131,7 @@ def test_connections_above_the_rate_are_held_for_a_second_at_most_and_do_not_cou
     held = [node.quotas.connection_throttle_ms("192.0.2.1") for _ in range(23)]
     assert held == [0] * 20 + [500] * 3
     assert node.quotas.throttled_ms[CONNECTION_CREATION_RATE] == 1_500
+    assert node.quotas.connection_throttle_ms("::ffff:192.0.2.1") == 500, "the same address"
     assert node.quotas.connection_throttle_ms("192.0.2.2") == 0
     node.remove((("ip", None),), CONNECTION_CREATION_RATE)
     assert node.quotas.connection_throttle_ms("192.0.2.1") == 0
@@ -149,6 +151,37 @@ def test_what_is_remembered_of_clients_is_limited(monkeypatch: pytest.MonkeyPatc
         assert max(len(node.quotas._rates), len(node.quotas._buckets), len(node.quotas._clients)) <= 4
         if number == 1:
             assert node.produce("alice", "busy", 0) == 10_000  # the idle ones went first
+
+
+def test_long_names_are_not_kept() -> None:
+    node = Node()
+    long, other = "x" * 32_000, "x" * 31_999 + "y"
+    for key in (PRODUCER_BYTE_RATE, CONTROLLER_MUTATION_RATE):
+        node.set((("user", None), ("client-id", None)), key, 1_000)
+    for user, client_id in (("alice", long), (long, "app")):
+        assert node.produce(user, client_id, 20_000) == 10_000
+        assert node.produce(user, client_id, 1_000) == 11_000, "it is counted like any other"
+    assert node.produce("alice", other, 1) == 0 == node.produce("alice", "x" * 1_000, 1)
+    kept = [*node.quotas._clients, *node.quotas._buckets, *(name for _, name in node.quotas._rates)]
+    assert len(kept) == 12 and max(len(part) for name in kept for part in name) <= MAX_NAME_CHARACTERS
+
+
+def test_room_is_made_for_all_rates_of_a_client_before_it_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quota_manager, "MAX_CLIENTS", 8)
+    node = Node()
+    for key in (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE, REQUEST_PERCENTAGE):
+        node.set(DEFAULT_CLIENT, key, 1_000)
+    for number in range(20):
+        client_id = f"app-{number}"
+        quota = node.quotas.of(client_of("alice"), client_id)
+        assert quota is not None
+        for key, rate in (
+            (PRODUCER_BYTE_RATE, quota.produce),
+            (CONSUMER_BYTE_RATE, quota.fetch),
+            (REQUEST_PERCENTAGE, quota.request),
+        ):
+            assert node.quotas._rates[key, ("", client_id)] is rate
+            assert len(node.quotas._rates) <= 8
 
 
 def test_consumers_and_producers_are_counted_apart() -> None:

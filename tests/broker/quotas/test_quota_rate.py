@@ -1,4 +1,4 @@
-"""Rates over a window and credits, against the figures of Kafka's formulas."""
+"""Rates over a window and tokens, against the figures of Kafka's formulas."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def test_a_rate_is_idle_once_nothing_counts() -> None:
     assert not counted.is_idle(10_999) and counted.is_idle(11_000)
 
 
-def test_a_bucket_of_credits_is_full_at_first_and_refills() -> None:
+def test_a_bucket_of_tokens_is_full_at_first_and_refills() -> None:
     bucket = TokenBucket(5, QuotaWindow(100, 1_000), 0)  # the example of Kafka's TokenBucket
     assert bucket.tokens(0) == 500
     bucket.record(560, 0)

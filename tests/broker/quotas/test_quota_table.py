@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from itertools import combinations
+from typing import Any
 
+from lockstep.broker.metadata.quota_commands import apply_quota_command
 from lockstep.broker.quotas.quota_entity import (
     CONNECTION_CREATION_RATE,
     CONSUMER_BYTE_RATE,
     PRODUCER_BYTE_RATE,
     QuotaEntity,
+    entity_of,
 )
 from lockstep.broker.quotas.quota_table import QuotaTable
 
@@ -23,6 +27,20 @@ LEVELS: tuple[tuple[QuotaEntity, tuple[str, str]], ...] = (
     ((("client-id", None),), ("", "app")),
 )
 """Each level, and who shares its quota, in Kafka's order."""
+
+
+class CountedLookups(dict[QuotaEntity, dict[str, float]]):
+    """A dictionary that counts how often it is walked through."""
+
+    scans = 0
+
+    def __iter__(self) -> Iterator[QuotaEntity]:
+        self.scans += 1
+        return super().__iter__()
+
+    def items(self) -> Any:
+        self.scans += 1
+        return super().items()
 
 
 def test_the_first_level_that_has_a_quota_applies() -> None:
@@ -58,15 +76,56 @@ def test_an_address_has_its_own_rate_or_the_default() -> None:
     table = QuotaTable()
     table.set((("ip", None),), CONNECTION_CREATION_RATE, 7)
     table.set((("ip", "192.0.2.1"),), CONNECTION_CREATION_RATE, 3)
-    table.set((("ip", "2001:DB8::1"),), CONNECTION_CREATION_RATE, 4)
-    rates = [
-        table.connection_rate(each)
-        for each in ("192.0.2.1", "2001:db8:0::1", "::ffff:192.0.2.1", "192.0.2.2")
-    ]
-    assert rates == [3, 4, 3, 7]
+    table.set(entity_of([("ip", "2001:DB8::0:1")]), CONNECTION_CREATION_RATE, 4)
+    assert [table.connection_rate(each) for each in ("192.0.2.1", "2001:db8::1", "192.0.2.2")] == [3, 4, 7]
     assert table.has_connection_rates and not table.has_client_quotas
     table.remove((("ip", None),), CONNECTION_CREATION_RATE)
     assert table.connection_rate("192.0.2.2") is None
+
+
+def test_a_new_connection_looks_at_no_other_addresses() -> None:
+    table = QuotaTable()
+    for number in range(100):
+        table.set((("ip", f"192.0.2.{number}"),), CONNECTION_CREATION_RATE, number + 1)
+    values = table._values = CountedLookups(table._values)
+    assert table.connection_rate("192.0.2.99") == 100 and table.connection_rate("192.0.2.200") is None
+    assert table.has_connection_rates and not table.has_client_quotas
+    assert values.scans == 0
+
+
+def test_the_forms_of_an_address_are_one_entity() -> None:
+    assert entity_of([("ip", "::ffff:192.0.2.1")]) == entity_of([("ip", "192.0.2.1")])
+    table = QuotaTable()
+    command = {"do": "quota", "entity": [["ip", "::FFFF:192.0.2.1"]], "key": "k"}
+    apply_quota_command(table, command | {"value": 3})
+    table.set(entity_of([("ip", "2001:DB8::1")]), CONNECTION_CREATION_RATE, 4)
+    entities = [(("ip", "192.0.2.1"),), (("ip", "2001:db8::1"),)]
+    assert [entity for entity, _ in table.items()] == entities
+    for exact, found in (("::ffff:192.0.2.1", entities[:1]), ("2001:db8:0::1", entities[1:]), ("host", [])):
+        assert [entity for entity, _ in table.find_matching({"ip": exact}, set(), False)] == found
+    apply_quota_command(table, command)
+    assert len(table) == 1
+
+
+def test_whether_there_are_quotas_follows_each_change() -> None:
+    table = QuotaTable()
+    user, address = LEVELS[2][0], (("ip", None),)
+
+    def found() -> tuple[bool, bool]:
+        return table.has_client_quotas, table.has_connection_rates
+
+    table.remove(address, CONNECTION_CREATION_RATE)
+    assert found() == (False, False)
+    for _ in range(2):
+        table.set(address, CONNECTION_CREATION_RATE, 1)
+    assert found() == (False, True)
+    table.set(user, PRODUCER_BYTE_RATE, 1)
+    table.remove(user, CONSUMER_BYTE_RATE)
+    assert found() == (True, True)
+    table.remove(address, CONNECTION_CREATION_RATE)
+    assert found() == (True, False)
+    table.clear()
+    assert found() == (False, False)
 
 
 def test_a_removed_quota_leaves_nothing() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import Sequence
@@ -44,7 +45,7 @@ def caller() -> Caller:
         for each in changes:
             apply_quota_command(quotas, quota_command(*each))
 
-    changes = QuotaChanges(quotas, record_quotas)
+    changes = QuotaChanges(quotas, record_quotas, asyncio.Lock())
     return Caller(*api.build_handlers(log, users, tokens, token_access, quotas, changes))
 
 

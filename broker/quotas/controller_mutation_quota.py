@@ -13,7 +13,7 @@ from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
 
 
-class MutationQuota:
+class ControllerMutationQuota:
     """See the module. Args: bucket: None where the client has no such quota."""
 
     __slots__ = ("_bucket", "_clock_ms", "_is_strict", "_until_ms")
