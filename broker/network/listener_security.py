@@ -65,7 +65,9 @@ class ListenerSecurities:
             security, mode = settings.security_named(PEERS_LISTENER), settings.lockstep_peers_tls
             self.peers = PeerCertificates(security, mode, settings.node_id, lambda: datetime.now(UTC))
             _warn_of_expiry(self.peers)
-        if can_be_reached and (self.peers is None or self.peers.accepts_plaintext):
+        if self.peers is not None and not self.peers.accepts_plaintext:
+            return
+        if can_be_reached or settings.authorizer_class_name:  # without one, whoever is here may do anything
             log.warning(
                 "whoever reaches %s is a node of this cluster: lockstep.peers.tls=%s asks for no certificate",
                 host_and_port(listener.host, listener.port),

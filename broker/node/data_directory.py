@@ -211,6 +211,15 @@ def is_removed(path: Path) -> bool:
         return False
 
 
+def recorded_cluster(path: Path) -> str | None:
+    """The cluster that a directory's node is of; None where it knows none, or cannot be read."""
+    try:
+        properties: dict[str, str] = javaproperties.loads((path / META_NAME).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return properties.get(_CLUSTER)
+
+
 def _check_no_nodes_below(path: Path) -> None:
     """Raises WrongDirectory where a new directory would be made around those of a cluster's nodes."""
     if (path / META_NAME).exists():
@@ -254,10 +263,16 @@ def unlock_file(lock: int) -> None:
     os.close(lock)
 
 
-def write_flushed(path: Path, text: str) -> None:
-    """Replaces a file by one with this text, durably. Raises OSError."""
+def write_flushed(path: Path, text: str, mode: int = 0o666) -> None:
+    """Replaces a file by one with this text, durably. Raises OSError.
+
+    Args: mode: its permissions, of which the process's mask takes some.
+    """
     temporary = path.with_suffix(".new")
-    with open(temporary, "w", encoding="utf-8") as stream:
+    temporary.unlink(missing_ok=True)  # it may have other permissions
+    with open(
+        temporary, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, mode)
+    ) as stream:
         stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())

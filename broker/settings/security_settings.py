@@ -217,10 +217,15 @@ class ListenerSecurity:
         self._settings, self._texts = settings, texts
 
     def get(self, name: str, mechanism: str = "") -> Any:
-        """The value of a setting, by Kafka's name, for a mechanism or for all. Raises ConfigError."""
+        """The value of a setting, by Kafka's name, for a mechanism or for all. Raises ConfigError.
+
+        An empty value of the listener itself leaves out that of all listeners, if it may be missing.
+        """
         attribute, declared = SECURITY_PROPERTIES[name]
         full_name = self.name_of(name, mechanism)
         text = self._texts.get(full_name)
+        if text == "" and declared.default is None:
+            return None
         if text is None:
             return None if name == JAAS_CONFIG else getattr(self._settings, attribute)
         try:

@@ -1,7 +1,8 @@
 """The settings of each node of `lockstep serve --processes N`, from those of the command. Pure.
 
 Node K listens for clients and for metrics K-1 ports above the first node, for the other nodes on localhost
-only. Does not: read settings, look whether a port is free, or start anything.
+only, with a certificate of its own. Does not: read settings, look whether a port is free, make certificates
+(`node_certificates`), or start anything.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from typing import Final
 
 from lockstep.broker.settings.addresses import Listener
 from lockstep.broker.settings.config import PLAINTEXT, Settings
-from lockstep.broker.settings.peer_settings import PEER_TLS_DISABLED
+from lockstep.broker.settings.peer_settings import PEER_TLS_DISABLED, PEER_TLS_REQUIRE, PEERS_LISTENER
+from lockstep.broker.settings.security_settings import listener_prefix
 
 MAX_PROCESSES: Final = 64
 """LIMIT. As many log groups as a cluster may have: a further node would lead none."""
@@ -24,6 +26,18 @@ HIGH_PORT: Final = 65_000
 MAX_PORT: Final = 65_535
 OWN_SETTINGS: Final = ("node.id", "broker.id", "lockstep.peers", "lockstep.peers.listener")
 """Settings that name one node of a cluster: the command gives them to each itself."""
+PEER_TLS: Final = "lockstep.peers.tls"
+AUTHORITY_FILE: Final = "ca.pem"
+_PEER_PREFIX: Final = listener_prefix(PEERS_LISTENER)
+_OF_ALL_LISTENERS: Final = (
+    "ssl.keystore.key",
+    "ssl.keystore.certificate.chain",
+    "ssl.keystore.password",
+    "ssl.key.password",
+    "ssl.truststore.certificates",
+    "ssl.truststore.password",
+)
+"""Settings of clients' keys that do not fit those of nodes."""
 
 
 class PlanError(ValueError):
@@ -45,10 +59,25 @@ class NodePlan:
     settings: Mapping[str, str]
     """What the node is given beside the settings of the command, by property name."""
 
+    @property
+    def has_certificate(self) -> bool:
+        """True if the nodes reach each other with certificates that the command makes."""
+        return PEER_TLS in self.settings
+
 
 def node_directory(data_directory: str, node_id: int) -> str:
     """The data directory of a node."""
     return f"{data_directory.rstrip('/') or '/'}/node-{node_id}"
+
+
+def certificate_directory(data_directory: str) -> str:
+    """The directory of the nodes' certificates."""
+    return f"{data_directory.rstrip('/') or '/'}/certificates"
+
+
+def certificate_file(data_directory: str, node_id: int) -> str:
+    """The file with key and certificate of a node."""
+    return f"{certificate_directory(data_directory)}/node-{node_id}.pem"
 
 
 def peer_port(client_port: int) -> int:
@@ -77,11 +106,7 @@ def plan_nodes(settings: Settings, processes: int, given: Collection[str]) -> li
             raise PlanError(
                 f"{name} names one node, and --processes {processes} runs {processes}: leave it out"
             )
-    if settings.lockstep_peers_tls != PEER_TLS_DISABLED:
-        raise PlanError(
-            f"lockstep.peers.tls needs a certificate for each node, and the nodes of --processes {processes} "
-            "are reached from this machine only: leave it out"
-        )
+    _check_peer_tls(settings, processes, given)
     listeners, last = settings.client_listeners(), processes - 1
     if not all(each.port for each in listeners):
         raise PlanError("--processes takes no port 0: node 1 listens on the port given, the others above it")
@@ -108,6 +133,34 @@ def plan_nodes(settings: Settings, processes: int, given: Collection[str]) -> li
     ]
 
 
+def _check_peer_tls(settings: Settings, processes: int, given: Collection[str]) -> None:
+    """Raises PlanError."""
+    if settings.lockstep_peers_tls not in (PEER_TLS_DISABLED, PEER_TLS_REQUIRE):
+        raise PlanError(
+            f"{PEER_TLS}={settings.lockstep_peers_tls}: the nodes of --processes {processes} start together, "
+            f"so it is {PEER_TLS_REQUIRE}, which is the default here, or {PEER_TLS_DISABLED}"
+        )
+    for name in given:
+        if name.lower().startswith(f"{_PEER_PREFIX}ssl."):
+            raise PlanError(
+                f"{name}: --processes {processes} makes the certificates of its nodes itself: leave it out"
+            )
+
+
+def _peer_tls(settings: Settings, node_id: int, given: Collection[str]) -> dict[str, str]:
+    """The settings of a node's own certificate; none where they are turned off."""
+    if PEER_TLS in given and settings.lockstep_peers_tls == PEER_TLS_DISABLED:
+        return {}
+    own = {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": certificate_file(settings.log_dirs, node_id),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": f"{certificate_directory(settings.log_dirs)}/{AUTHORITY_FILE}",
+        **{name: "" for name in _OF_ALL_LISTENERS if name in given},
+    }
+    return {PEER_TLS: PEER_TLS_REQUIRE, **{_PEER_PREFIX + name: text for name, text in own.items()}}
+
+
 def _plan_node(
     node_id: int,
     settings: Settings,
@@ -126,6 +179,7 @@ def _plan_node(
         "log.dirs": directory,
         "listeners": ",".join(map(str, listeners)),
     }
+    own |= _peer_tls(settings, node_id, given)
     if "lockstep.data.replicas" not in given:
         own["lockstep.data.replicas"] = "1"
     if own_metrics is not None:

@@ -39,6 +39,7 @@ from lockstep.protocol.client_errors import BrokerError, ClientError
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.metadata import MetadataRequest, MetadataResponse
 from lockstep.storage.types import NewerFormat
+from lockstep.supervisor.node_certificates import write_certificates
 from lockstep.supervisor.node_plan import NodePlan
 from lockstep.supervisor.processes_directory import ProcessesDirectory
 from lockstep.supervisor.restart_policy import EndAll, RestartPolicy, describe_end
@@ -124,6 +125,11 @@ def run(
     try:
         if found := find_startup_errors(plans):
             raise CommandFailed("; ".join(found))
+        if any(plan.has_certificate for plan in plans):
+            try:
+                write_certificates(path, plans)
+            except OSError as error:
+                raise CommandFailed(describe_os_error(error)) from None
         stop_seconds = 2 * shutdown_timeout_ms / 1000 + STOP_MARGIN_SECONDS
         with queued_output(), log_to_stderr():
             return asyncio.run(Supervisor(path, plans, commands, stop_seconds).run())

@@ -12,6 +12,7 @@ import pytest
 from lockstep.broker import server
 from lockstep.broker.network import listener_security
 from lockstep.broker.server import Broker
+from lockstep.broker.settings.authorizer_settings import STANDARD_AUTHORIZER
 from lockstep.broker.settings.properties import ConfigError
 from lockstep.cli import main
 from lockstep.protocol.errors import ErrorCode
@@ -263,6 +264,17 @@ async def test_a_start_warns_of_a_replication_listener_that_is_open(
         await broker.stop()
         line = f"is a node of this cluster: lockstep.peers.tls={mode} asks for no certificate"
         assert (line in caplog.text) is (not is_loopback and mode != "require")
+
+
+@pytest.mark.parametrize(("mode", "warns"), [("disabled", True), ("prefer", True), ("require", False)])
+async def test_beside_acls_a_listener_of_this_machine_alone_is_open_too(
+    certs: Path, caplog: pytest.LogCaptureFixture, mode: str, warns: bool
+) -> None:
+    texts = {**settings_of(certs, mode), "authorizer_class_name": STANDARD_AUTHORIZER}
+    broker = Broker(BrokerCluster(certs.parent / "data", 3, **texts).settings(1))
+    broker._lock_and_bind()
+    await broker.stop()
+    assert ("is a node of this cluster" in caplog.text) is warns
 
 
 async def test_a_location_that_is_set_again_is_read_at_once(start_cluster: StartCluster, certs: Path) -> None:

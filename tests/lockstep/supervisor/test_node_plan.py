@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from lockstep.broker.settings.peer_settings import PEERS_LISTENER
 from lockstep.broker.settings.settings_reader import from_texts
 from lockstep.supervisor.node_plan import (
     MAX_PROCESSES,
@@ -36,7 +37,27 @@ def test_ports_and_directories_follow_from_the_first_nodes() -> None:
         "log.dirs": "data/node-2",
         "listeners": "PLAINTEXT://localhost:9093",
         "lockstep.data.replicas": "1",
+        "lockstep.peers.tls": "require",
+        "listener.name.peers.ssl.keystore.type": "PEM",
+        "listener.name.peers.ssl.keystore.location": "data/certificates/node-2.pem",
+        "listener.name.peers.ssl.truststore.type": "PEM",
+        "listener.name.peers.ssl.truststore.location": "data/certificates/ca.pem",
     }
+    assert all(each.has_certificate for each in plans)
+
+
+def test_certificates_of_nodes_can_be_turned_off_by_name_alone() -> None:
+    off = plan(2, lockstep_peers_tls="disabled")[0]
+    assert not off.has_certificate and not any("ssl" in name for name in off.settings)
+    assert plan(2, lockstep_peers_tls="require")[0].has_certificate
+
+
+def test_keys_of_clients_listeners_are_none_of_nodes() -> None:
+    (first, _) = plan(2, ssl_keystore_password="secret", ssl_keystore_location="clients.p12")
+    both = {"ssl.keystore.password": "secret", "ssl.keystore.location": "clients.p12", **first.settings}
+    security = from_texts(both).security_named(PEERS_LISTENER)
+    assert security.get("ssl.keystore.location") == "data/certificates/node-1.pem"
+    assert security.get("ssl.keystore.password") is None
 
 
 def test_each_nodes_settings_are_those_of_a_cluster_with_one_replica() -> None:
@@ -83,7 +104,8 @@ def test_a_number_of_replicas_that_was_given_stays() -> None:
         (2, {}, "lockstep.peers", "lockstep.peers names one node"),
         (2, {"listeners": "SSL://h:1,A://h:2", "listener_security_protocol_map": "A:SSL"}, "", "PLAINTEXT"),
         (2, {"listeners": "localhost:0"}, "", "no port 0"),
-        (2, {"lockstep_peers_tls": "require"}, "", "lockstep.peers.tls needs a certificate for each node"),
+        (2, {"lockstep_peers_tls": "prefer"}, "", "lockstep.peers.tls=prefer"),
+        (2, {}, "listener.name.peers.ssl.keystore.key", "makes the certificates of its nodes itself"),
         (2, {"listeners": "localhost:65535"}, "", "no 2 ports for clients from 65535 on"),
         (9, {"listeners": "localhost:65430"}, "", "no 9 ports for nodes from 65530 on"),
         (2, {"lockstep_metrics_listener": "localhost:65535"}, "", "no 2 ports for metrics from 65535 on"),

@@ -200,7 +200,11 @@ def closed(tmp_path: Path) -> tuple[str, ...]:
 
 def test_nodes_whose_acls_keep_the_status_from_the_command_serve(closed: tuple[str, ...]) -> None:
     with serving(*closed) as command:
-        command.ready()
+        port = int(command.ready().rpartition(":")[2])
+        # Whoever is on this machine is no node without a certificate, and so forwards nothing as anybody.
+        with socket.create_connection(("localhost", port + 20_000), SECONDS) as stranger:
+            stranger.sendall(b"\0\0\0\1x")
+            command.wait_for("no TLS, which this node requires")
         assert command.stop() == 0
 
 
