@@ -95,12 +95,7 @@ def _create(options: argparse.Namespace) -> int:
 
     directory: Path = options.directory
     nodes, clients = _parse_nodes(options.nodes), _parse_clients(options.clients)
-    for name in (AUTHORITIES, AUTHORITY_KEY):
-        if (directory / name).exists():
-            raise CommandFailed(
-                f"{directory / name} is there already: `lockstep certs add` makes more certificates, "
-                "`lockstep certs renew` new ones, and --directory names another place"
-            )
+    _require_no_authority(directory)
     now = _now()
     cluster_id = options.cluster_id or format_uuid(_random_id())
     try:
@@ -113,6 +108,8 @@ def _create(options: argparse.Namespace) -> int:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise os_error(error) from None
+    # In this order: a crash leaves a key that has signed nothing, which the next `create` replaces, or
+    # an authority that lacks certificates, which `add` makes.
     _write(directory / AUTHORITY_KEY, authority.key_pem, PRIVATE)
     _write(directory / AUTHORITIES, _pem([authority.certificate]), PUBLIC)
     print(f"{directory / AUTHORITIES}: the authority of cluster {cluster_id}, for nodes and clients to trust")
@@ -286,6 +283,20 @@ def _issue(
     return made | {name: authority.issue_client(name, now, days) for name in clients}
 
 
+def _require_no_authority(directory: Path) -> None:
+    """Raises CommandFailed if there is one. A key alone, as a crash leaves it, has signed nothing."""
+    if (directory / AUTHORITIES).exists():
+        raise CommandFailed(
+            f"{directory / AUTHORITIES} is there already: `lockstep certs add` makes more certificates, "
+            "`lockstep certs renew` new ones, and --directory names another place"
+        )
+    if (directory / AUTHORITY_KEY).exists() and (issued := sorted(directory.glob("*.pem"))):
+        raise CommandFailed(
+            f"{directory / AUTHORITIES} is missing, and {issued[0]} may be of its authority: bring it back, "
+            "or --directory names another place"
+        )
+
+
 def _require_new(directory: Path, made: dict[str, Issued]) -> None:
     """Raises CommandFailed if one of the files is there."""
     for name in made:
@@ -329,7 +340,11 @@ def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except FileNotFoundError:
-        raise CommandFailed(f"{path} is not there: `lockstep certs create` makes an authority") from None
+        if path.name == AUTHORITY_KEY and (path.parent / AUTHORITIES).exists():
+            remedy = f"bring it back, the key of {path.parent / AUTHORITIES}"
+        else:
+            remedy = "`lockstep certs create` makes an authority"
+        raise CommandFailed(f"{path} is not there: {remedy}") from None
     except OSError as error:
         raise os_error(error) from None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 from cryptography import x509
 
 from lockstep.cli import main
+from lockstep.commands import certs as certs_command
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -70,6 +72,41 @@ def test_the_id_of_a_cluster_that_there_is(certs: Run) -> None:
     assert "node 1 of cluster Wbd22PCGcYECzcimVPLOeg" in certs("show", "--directory", "d")[1]
 
 
+def test_a_creation_that_was_killed_is_repeated(certs: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    write, names = certs_command._write, list[str]()
+
+    def stop_after_one(path: Path, data: bytes, mode: int) -> None:
+        if names:
+            raise KeyboardInterrupt
+        names.append(path.name)
+        write(path, data, mode)
+
+    with monkeypatch.context() as killed:
+        killed.setattr(certs_command, "_write", stop_after_one)
+        with contextlib.suppress(KeyboardInterrupt):
+            certs("create", "--nodes", "1=a")
+    assert names == list(contents()) == ["ca.key"]
+    assert "`lockstep certs create` makes an authority" in certs("add", "--nodes", "1=a")[2]
+    assert certs("create", "--nodes", "1=a")[0] == 0
+    assert certs("add", "--nodes", "2=b")[0] == 0
+
+
+def test_an_authority_that_lacks_one_of_its_files_is_kept(certs: Run) -> None:
+    certs("create", "--nodes", "1=a")
+    for name in ("ca.key", "ca.pem"):
+        lost = Path("certs", name)
+        data = lost.read_bytes()
+        lost.unlink()
+        before = contents()
+        status, _, said = certs("create", "--nodes", "2=b")
+        assert status == 1 and "certs/ca.pem is " in said and contents() == before
+        if name == "ca.key":
+            assert "bring it back" in certs("add", "--nodes", "2=b")[2]
+        else:
+            assert "bring it back" in said
+        lost.write_bytes(data)
+
+
 def test_nothing_is_overwritten(certs: Run) -> None:
     certs("create", "--nodes", "1=a", "--clients", "alice")
     before = contents()
@@ -82,7 +119,7 @@ def test_nothing_is_overwritten(certs: Run) -> None:
         assert status == 1 and problem in error and contents() == before
     Path("certs/ca.pem").unlink()
     status, _, error = certs("create", "--nodes", "2=b")
-    assert status == 1 and "certs/ca.key is there already" in error
+    assert status == 1 and "certs/ca.pem is missing, and certs/alice.pem may be of its authority" in error
 
 
 def test_a_certificate_is_renewed_with_a_new_key_and_its_hosts(certs: Run) -> None:
