@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 _TOKEN: Final = re.compile(
@@ -26,7 +26,8 @@ class JaasEntry:
     """One login module."""
 
     module: str
-    options: Mapping[str, str]
+    options: Mapping[str, str] = field(repr=False)
+    """Passwords are among them."""
 
 
 def parse_jaas(text: str) -> JaasEntry:

@@ -12,7 +12,7 @@ import logging
 import os
 import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from lockstep.broker.requests.errors import RequestError
@@ -41,7 +41,7 @@ class FirstUser:
 
     mechanism: str
     name: str
-    password: str
+    password: str = field(repr=False)
     iterations: int
 
 

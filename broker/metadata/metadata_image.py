@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from lockstep.broker.authorization.acl import AclBinding, InvalidAcl
 from lockstep.broker.authorization.acl_cache import AclCache
+from lockstep.broker.metadata.command_kind import kind_of
 from lockstep.broker.metadata.quota_commands import QUOTA, apply_quota_command, quota_command
 from lockstep.broker.metadata.token_commands import apply_token_command, token_command
 from lockstep.broker.quotas.quota_table import QuotaTable
@@ -303,7 +304,7 @@ class MetadataImage:
                 _apply_to_topic(command, changed)
                 self.changed(Changed.TOPIC, bytes.fromhex(topic_id))
             case _:
-                raise CorruptLog(f"unknown metadata command: {command!r}")
+                raise CorruptLog(f"unknown metadata command: {kind_of(command)}")
 
     def _apply_to_access(self, command: Command) -> None:
         """Apply a command about credentials, ACLs or quotas."""
@@ -319,7 +320,7 @@ class MetadataImage:
                 (self.acls.add if kind == "acl" else self.acls.remove)(_acl(parts))
                 self.changed(Changed.ACLS, b"")
             case _:
-                raise CorruptLog(f"unknown metadata command: {command!r}")
+                raise CorruptLog(f"unknown metadata command: {kind_of(command)}")
 
     def _apply_to_nodes(self, command: Command) -> None:
         """Apply a command about nodes or placement."""
@@ -340,7 +341,7 @@ class MetadataImage:
                 for group in _numbers(groups):
                     self.moving.pop(group, None)
             case _:
-                raise CorruptLog(f"unknown metadata command: {command!r}")
+                raise CorruptLog(f"unknown metadata command: {kind_of(command)}")
 
     def _place(self, groups: Mapping[str, object]) -> list[int]:
         """Place groups; a new placement ends an earlier reassignment."""
@@ -457,7 +458,7 @@ def _apply_to_topic(command: Command, topic: TopicEntry | None) -> None:
         case {"do": "topic_configs", "configs": configs}:
             topic.overrides = _texts(configs)
         case _:
-            raise CorruptLog(f"unknown metadata command: {command!r}")
+            raise CorruptLog(f"unknown metadata command: {kind_of(command)}")
 
 
 def _credential_texts(credential: Credential) -> Command:
@@ -492,7 +493,7 @@ def _node(command: Command) -> NodeEntry:
         }:
             parsed_listeners = {str(name): (str(each[0]), int(each[1])) for name, each in listeners.items()}
             return NodeEntry(node_id, parsed_listeners, (host, port), None if rack is None else str(rack))
-    raise CorruptLog(f"unknown metadata command: {command!r}")
+    raise CorruptLog(f"unknown metadata command: {kind_of(command)}")
 
 
 def _acl(parts: list[Any]) -> AclBinding:
@@ -516,5 +517,5 @@ def _numbers(value: object) -> list[int]:
 
 def _texts(value: object) -> dict[str, str]:
     if not isinstance(value, dict) or not all(isinstance(item, str) for item in value.values()):
-        raise CorruptLog(f"not a table of texts in a metadata command: {value!r}")
+        raise CorruptLog(f"not a table of texts in a metadata command: {type(value).__name__}")
     return value

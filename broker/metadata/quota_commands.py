@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from lockstep.broker.metadata.command_kind import kind_of
 from lockstep.broker.quotas.quota_entity import ENTITY_TYPES, QuotaEntity, in_one_form
 from lockstep.broker.quotas.quota_table import QuotaTable
 from lockstep.storage.types import CorruptLog
@@ -28,7 +29,7 @@ def apply_quota_command(table: QuotaTable, command: dict[str, Any]) -> None:
         case {"entity": list(parts), "key": str(key)}:
             table.remove(_entity(parts), key)
         case _:
-            raise CorruptLog(f"unknown metadata command: {command!r}")
+            raise CorruptLog(f"unknown metadata command: {kind_of(command)}")
 
 
 def _entity(parts: list[Any]) -> QuotaEntity:

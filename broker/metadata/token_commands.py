@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any, Final
 
+from lockstep.broker.metadata.command_kind import kind_of
 from lockstep.broker.requests.kafka_principal import KafkaPrincipal
 from lockstep.broker.security.delegation_tokens import (
     DelegationToken,
@@ -63,7 +64,7 @@ def apply_token_command(tokens: DelegationTokenCache, command: dict[str, Any]) -
             named, renewing = principals[:2], tuple(principals[2:])
             tokens.put(DelegationToken(token_id, named[0], named[1], renewing, issued_ms, max_ms, expiry_ms))
         case _:
-            raise CorruptLog(f"unknown metadata command: {command!r}")
+            raise CorruptLog(f"unknown metadata command: {kind_of(command)}")
 
 
 def _pair(principal: KafkaPrincipal) -> list[str]:

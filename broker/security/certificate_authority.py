@@ -13,7 +13,7 @@ import datetime
 import ipaddress
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from cryptography import x509
@@ -45,7 +45,7 @@ class CertificateError(ValueError):
 class Issued:
     """A certificate with its private key."""
 
-    key_pem: bytes
+    key_pem: bytes = field(repr=False)
     certificate: x509.Certificate
 
     @property

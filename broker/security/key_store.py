@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -41,7 +41,7 @@ PrivateKey = (
 class KeyStore:
     """A private key and the certificates that belong to it."""
 
-    key_pem: bytes
+    key_pem: bytes = field(repr=False)
     """Not encrypted."""
     chain: tuple[x509.Certificate, ...]
     """The broker's own certificate first."""

@@ -1,7 +1,9 @@
 """OAUTHBEARER (RFC 7628), the server's side, as Kafka has it.
 
 Pure. Owns: the form of the client's messages, and the rejection of a token: a JSON text without an error, the
-client's byte 0x01, then the failure. Does not: look into a token (`token_validator.py`).
+client's byte 0x01, then the failure. A client may send another token instead of that byte, as in Kafka; a
+second rejected token ends the login, so that each connection tries two tokens at most.
+Does not: look into a token (`token_validator.py`).
 Source: Kafka's OAuthBearerSaslServer and OAuthBearerClientInitialResponse.
 """
 
@@ -41,7 +43,7 @@ class OAuthBearerExchange:
     def __init__(self, validate: Callable[[str], ValidToken]) -> None:
         self._validate = validate
         self._rejection = ""
-        """The reason of the token that was rejected last."""
+        """The reason of the token that was rejected; empty for none."""
 
     def respond(self, token: bytes) -> bytes | Authenticated:
         """The response to the client's next message. Raises AuthenticationFailed."""
@@ -51,6 +53,8 @@ class OAuthBearerExchange:
         try:
             valid = self._validate(bearer)
         except InvalidToken as error:
+            if self._rejection:
+                raise AuthenticationFailed(f"a second token: {error}", REJECTED_TOKEN) from None
             self._rejection = str(error)
             return REJECTED_TOKEN.encode()
         if authzid not in ("", valid.name):

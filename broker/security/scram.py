@@ -15,7 +15,7 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from lockstep.broker.security.sasl_exchange import Authenticated, AuthenticationFailed
@@ -53,8 +53,8 @@ class Credential:
     """The part of a user's password that is stored for one mechanism."""
 
     salt: bytes
-    stored_key: bytes
-    server_key: bytes
+    stored_key: bytes = field(repr=False)
+    server_key: bytes = field(repr=False)
     iterations: int
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.security.scram import (
@@ -50,7 +50,7 @@ class Requested:
     mechanism: int
     iterations: int = 0
     salt: bytes = b""
-    salted_password: bytes | None = None
+    salted_password: bytes | None = field(default=None, repr=False)
 
 
 class ScramUsers:

@@ -25,6 +25,8 @@ UNSIGNED: Final = "none"
 MIN_RSA_BITS: Final = 2_048
 MAX_KEYS: Final = 100
 """LIMIT. Keys of an issuer."""
+MAX_KEYS_TRIED: Final = 4
+"""LIMIT. Keys, the first ones of the issuer's list, with which the signature of a token is verified."""
 MAX_NAME_CHARACTERS: Final = 250
 """LIMIT. Characters of a principal's name, as of a SCRAM user's."""
 LAST_SECOND: Final = 2**53
@@ -162,12 +164,13 @@ class TokenValidator:
             raise InvalidToken(
                 f"a token is rejected: its key {key_id!r} for {algorithm} is not among the {len(known)} known"
             )
-        for each in fitting[:-1]:
+        tried = fitting[:MAX_KEYS_TRIED]
+        for each in tried[:-1]:
             try:
                 return jwt.decode(token, each.key, [algorithm], _LENGTHS).claims
             except JoseError:
                 continue
-        return jwt.decode(token, fitting[-1].key, [algorithm], _LENGTHS).claims
+        return jwt.decode(token, tried[-1].key, [algorithm], _LENGTHS).claims
 
 
 def _decode_object(part: str) -> dict[str, Any]:

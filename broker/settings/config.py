@@ -288,11 +288,11 @@ class Settings(
         minimum=MAX_FRAME_BYTES,
     )
 
-    explicit: Mapping[str, str] = field(default_factory=dict, compare=False)
+    explicit: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """The settings that were given, as text, by property name: DescribeConfigs reports them apart from
     defaults."""
-    dynamic_node: Mapping[str, str] = field(default_factory=dict, compare=False)
-    dynamic_cluster: Mapping[str, str] = field(default_factory=dict, compare=False)
+    dynamic_node: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
+    dynamic_cluster: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """The changes while running, for this node and for all (`dynamic_config.py`)."""
     warnings: tuple[str, ...] = field(default=(), compare=False)
 

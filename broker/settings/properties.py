@@ -161,9 +161,9 @@ def setting(
     is_internal: bool = False,
     unit: str = "",
 ) -> T:
-    """A dataclass field that is also a property."""
+    """A dataclass field that is also a property; the dataclass's repr has no secrets."""
     declared = Property(name, kind, default, doc, minimum, maximum, choices, is_internal, unit)
-    return field(default=default, metadata={"property": declared})
+    return field(default=default, repr=kind is not Kind.PASSWORD, metadata={"property": declared})
 
 
 def properties_of(cls: type) -> Mapping[str, tuple[str, Property]]:

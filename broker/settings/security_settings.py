@@ -162,7 +162,7 @@ class SecuritySettings(OAuthBearerSettings):
         "controller stores those that it does not have, and changes none.",
     )
 
-    listener_texts: Mapping[str, str] = field(default_factory=dict, compare=False)
+    listener_texts: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
     """The settings of single listeners as text, by their full names."""
 
 

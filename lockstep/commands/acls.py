@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from lockstep.commands.options import Families, add_connection, add_json, client_of, print_json, print_table
-from lockstep.failures import WrongUsage, report_client_errors
+from lockstep.failures import CommandFailed, WrongUsage, report_client_errors
 
 if TYPE_CHECKING:
     from lockstep.kafka_client.acls import Acl, AclFilter
@@ -26,7 +27,7 @@ _ADD: Final = (
 )
 _REMOVE: Final = (
     "Remove the ACLs on the named resources: those of the named principals, hosts and operations, or of all "
-    "where none is named."
+    "where none is named. Asks for a confirmation before."
 )
 
 
@@ -48,6 +49,7 @@ def add_to(families: Families) -> None:
 
     removal = commands.add_parser("remove", help="remove ACLs", description=_REMOVE)
     _add_rules(removal)
+    removal.add_argument("--force", action="store_true", help="do not ask for a confirmation")
     add_json(removal, "one object per removed ACL and line")
     removal.set_defaults(run=_remove)
     for command in (adding, listing, removal):
@@ -126,6 +128,8 @@ def _resources(options: argparse.Namespace) -> list[Resource]:
 def _operations_by_resource(options: argparse.Namespace) -> Iterator[tuple[Resource, list[str]]]:
     """Each resource with the names of its operations; none where none are named. Raises WrongUsage."""
     resources = _resources(options)
+    if options.idempotent and not options.producer:
+        raise WrongUsage("--idempotent needs --producer")
     if not (options.producer or options.consumer):
         if not resources:
             raise WrongUsage("a resource is missing: --topic, --group, --cluster or --transactional-id")
@@ -262,6 +266,8 @@ def _remove(options: argparse.Namespace) -> int:
     from lockstep.kafka_client.acls import delete_acls
 
     filters = list(dict.fromkeys(_filters(options)))
+    if not options.force:
+        _confirm(filters)
 
     async def run() -> list[Acl]:
         async with client_of(options) as client:
@@ -277,6 +283,16 @@ def _remove(options: argparse.Namespace) -> int:
         for each in removed:
             print(f"removed: {each}")
     return 0
+
+
+def _confirm(filters: Iterable[AclFilter]) -> None:
+    """Raises CommandFailed unless a person confirms the removal, as kafka-acls.sh does without --force."""
+    print("The ACLs that these filters mean will be removed:", file=sys.stderr)
+    for each in filters:
+        print(f"  {each}", file=sys.stderr)
+    print("Are you sure? (y/n) ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        raise CommandFailed("nothing is removed: y confirms it, and --force does without")
 
 
 def _show(acls: Iterable[Acl], options: argparse.Namespace, empty: str) -> None:

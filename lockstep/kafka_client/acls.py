@@ -40,7 +40,7 @@ class Acl:
     def __str__(self) -> str:
         return (
             f"{self.permission.name} {self.operation.name} on {self.pattern.name} {self.resource.name} "
-            f"{self.name} to {self.principal}"
+            f"{self.name} to {self.principal} from {self.host}"
         )
 
 
@@ -55,6 +55,12 @@ class AclFilter:
     host: str | None = None
     operation: AclOperation = AclOperation.ANY
     permission: AclPermissionType = AclPermissionType.ANY
+
+    def __str__(self) -> str:
+        return (
+            f"{self.permission.name} {self.operation.name} on {self.pattern.name} {self.resource.name} "
+            f"{self.name or 'of any name'} to {self.principal or 'anyone'} from {self.host or 'any host'}"
+        )
 
 
 async def list_acls(client: Client, wanted: AclFilter) -> list[Acl]:

@@ -241,6 +241,34 @@ def test_scram_users_are_set_replaced_and_deleted() -> None:
         replay(copy, {"do": "scram", "mechanism": "SCRAM-SHA-256", "user": "a", "salt": "00"})
 
 
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    [
+        ({"do": "scram", "mechanism": 5, "user": "a", "salt": "00", "stored_key": "c0ffee"}, "scram"),
+        ({"do": "node", "node": "c0ffee"}, "node"),
+        ({"do": "quota", "entity": "c0ffee"}, "quota"),
+        ({"do": "token", "token": "c0ffee"}, "token"),
+        ({"do": "c0ffee" * 9}, "c0ffee" * 6 + "c0ff"),
+        ({"do": ["c0ffee"]}, "list"),
+        ({"of": "c0ffee"}, "NoneType"),
+        (["c0ffee"], "list"),
+        ("c0ffee", "str"),
+    ],
+)
+def test_the_error_of_an_unknown_command_has_its_kind_and_nothing_secret(
+    command: dict[str, object], kind: str
+) -> None:
+    with pytest.raises(CorruptLog) as failed:
+        replay(MetadataImage(), command)
+    assert str(failed.value) == f"unknown metadata command: {kind}"
+
+
+def test_the_error_of_configurations_has_nothing_secret() -> None:
+    broken: dict[str, object] = {"do": "configs", "of": "broker", "name": "", "configs": {"p": ["c0ffee"]}}
+    with pytest.raises(CorruptLog, match=r"not a table of texts in a metadata command: dict$"):
+        replay(MetadataImage(), broken)
+
+
 def test_delegation_tokens_are_part_of_the_state() -> None:
     image, copy = MetadataImage(), MetadataImage()
     told: list[Changed] = []

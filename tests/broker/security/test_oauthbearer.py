@@ -48,6 +48,14 @@ def test_a_client_may_send_another_token_instead() -> None:
     assert isinstance(exchange.respond(b"n,,\x01auth=Bearer good\x01\x01"), Authenticated)
 
 
+def test_a_second_rejected_token_ends_the_login() -> None:
+    exchange = OAuthBearerExchange(validate)
+    exchange.respond(b"n,,\x01auth=Bearer bad\x01\x01")
+    with pytest.raises(AuthenticationFailed, match=r"^a second token: worse is rejected$") as failed:
+        exchange.respond(b"n,,\x01auth=Bearer worse\x01\x01")
+    assert failed.value.client_text == REJECTED_TOKEN
+
+
 @each_case(
     ("message", "reason"),
     [

@@ -14,6 +14,7 @@ from lockstep.broker.security.oauthbearer import InvalidToken, ValidToken
 from lockstep.broker.security.token_validator import (
     LAST_SECOND,
     MAX_KEYS,
+    MAX_KEYS_TRIED,
     MalformedKeys,
     TokenKey,
     TokenRules,
@@ -135,10 +136,18 @@ def test_an_unknown_key_lets_keys_be_fetched() -> None:
     assert validate(signed(claims()), keys=keys) == ALICE and keys.wanted == 1
 
 
-def test_a_token_without_key_id_is_tried_with_every_key_of_its_algorithm() -> None:
+def test_a_token_without_key_id_is_tried_with_the_first_keys_of_its_algorithm() -> None:
     assert validate(signed(claims(), kid=None), keys=Keys(STRANGER, RSA, EC)) == ALICE
     with pytest.raises(InvalidToken, match="bad_signature"):
         validate(signed(claims(), kid=None), keys=Keys(STRANGER, EC))
+
+
+def test_keys_after_the_first_four_are_not_tried() -> None:
+    few = Keys(EC, STRANGER, STRANGER, STRANGER, RSA)
+    for key_id in (None, "rsa"):
+        assert validate(signed(claims(), kid=key_id), keys=few) == ALICE
+        with pytest.raises(InvalidToken, match="a token is rejected: bad_signature"):
+            validate(signed(claims(), kid=key_id), keys=Keys(*[STRANGER] * MAX_KEYS_TRIED, RSA))
 
 
 def test_a_key_never_verifies_by_another_algorithm() -> None:

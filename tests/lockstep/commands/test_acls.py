@@ -30,20 +30,20 @@ def test_the_life_of_an_acl(command: Run) -> None:
     reads = ("--allow-principal", "User:alice", "--operation", "Read", "--topic", "orders")
     assert command("acls", "list", "--topic", "orders").out == "no ACLs\n"
     added = command("acls", "add", *reads, "--allow-host", "10.0.0.0/8")
-    assert added == (0, "added: ALLOW READ on LITERAL TOPIC orders to User:alice\n", "")
+    assert added == (0, "added: ALLOW READ on LITERAL TOPIC orders to User:alice from 10.0.0.0/8\n", "")
     assert rows(command, "--topic", "orders") == [
         ("TOPIC", "orders", "LITERAL", "User:alice", "10.0.0.0/8", "READ", "ALLOW")
     ]
     shown = command("acls", "list", "--topic", "orders").out.splitlines()
     assert shown[0].split() == ["RESOURCE", "NAME", "PATTERN", "PRINCIPAL", "HOST", "OPERATION", "PERMISSION"]
     assert shown[1].split() == ["TOPIC", "orders", "LITERAL", "User:alice", "10.0.0.0/8", "READ", "ALLOW"]
-    assert command("acls", "remove", "--topic", "orders", "--allow-principal", "User:bob") == (
+    assert command("acls", "remove", "--force", "--topic", "orders", "--allow-principal", "User:bob") == (
         0,
         "no such ACLs\n",
         "",
     )
-    removed = command("acls", "remove", *reads)
-    assert removed.out == "removed: ALLOW READ on LITERAL TOPIC orders to User:alice\n"
+    removed = command("acls", "remove", "--force", *reads)
+    assert removed.out == "removed: ALLOW READ on LITERAL TOPIC orders to User:alice from 10.0.0.0/8\n"
     assert rows(command, "--topic", "orders") == []
 
 
@@ -62,7 +62,7 @@ def test_a_producer_and_a_consumer(command: Run) -> None:
         ("TRANSACTIONAL_ID", "van", "DESCRIBE"),
         ("CLUSTER", "kafka-cluster", "IDEMPOTENT_WRITE"),
     }
-    gone = command("acls", "remove", *who, "--consumer", "--group", "couriers", "--json")
+    gone = command("acls", "remove", "--force", *who, "--consumer", "--group", "couriers", "--json")
     assert {json.loads(line)["operation"] for line in gone.out.splitlines()} == {"READ", "DESCRIBE"}
     assert len(rows(command, "--principal", "User:carol")) == len(found) - 3
 
@@ -73,8 +73,8 @@ def test_patterns_and_denials(command: Run) -> None:
     expected = ("TOPIC", "led", "PREFIXED", "User:dave", "10.1.1.1", "DESCRIBE_CONFIGS", "DENY")
     assert rows(command, "--topic", "ledger", "--resource-pattern-type", "match") == [expected]
     assert rows(command, "--topic", "ledger") == []
-    every = command("acls", "remove", "--topic", "led", "--resource-pattern-type", "prefixed")
-    assert every.out == "removed: DENY DESCRIBE_CONFIGS on PREFIXED TOPIC led to User:dave\n"
+    every = command("acls", "remove", "--force", "--topic", "led", "--resource-pattern-type", "prefixed")
+    assert every.out == "removed: DENY DESCRIBE_CONFIGS on PREFIXED TOPIC led to User:dave from 10.1.1.1\n"
 
 
 @pytest.mark.parametrize(
@@ -88,6 +88,9 @@ def test_patterns_and_denials(command: Run) -> None:
         (("add", "--allow-host", "1.2.3.4", "--topic", "t"), "--allow-host needs --allow-principal"),
         (("remove", "--operation", "Raed", "--topic", "t"), "'Raed' is none of ALL, READ, WRITE"),
         (("remove",), "a resource is missing"),
+        (("add", "--allow-principal", "User:a", "--topic", "t", "--idempotent"), "needs --producer"),
+        (("add", "--allow-principal", "User:a", "--cluster", "--idempotent"), "needs --producer"),
+        (("remove", "--topic", "t", "--group", "g", "--consumer", "--idempotent"), "needs --producer"),
     ],
 )
 def test_wrong_usage(command: Run, words: tuple[str, ...], reason: str) -> None:
@@ -97,4 +100,19 @@ def test_wrong_usage(command: Run, words: tuple[str, ...], reason: str) -> None:
 
 def test_what_the_broker_rejects(command: Run) -> None:
     refused = command("acls", "add", "--allow-principal", "User:a", "--allow-host", "a-name", "--topic", "t")
-    assert refused.status == 1 and "ALLOW ALL on LITERAL TOPIC t to User:a: " in refused.err
+    assert refused.status == 1 and "ALLOW ALL on LITERAL TOPIC t to User:a from a-name: " in refused.err
+
+
+def test_a_removal_is_confirmed_first(command: Run) -> None:
+    added = ("--allow-principal", "User:erin", "--topic", "mail", "--allow-host", "10.0.0.1")
+    command("acls", "add", *added, "--allow-host", "10.0.0.2")
+    for stdin in (b"n\n", b"", b"\n"):
+        refused = command("acls", "remove", "--topic", "mail", stdin=stdin)
+        assert refused.status == 1 and refused.out == "" and "nothing is removed" in refused.err
+        assert "ANY ANY on LITERAL TOPIC mail to anyone from any host" in refused.err
+    assert len(rows(command, "--topic", "mail")) == 2
+    removed = command("acls", "remove", "--topic", "mail", stdin=b"y\n")
+    assert removed.status == 0 and removed.out.splitlines() == [
+        f"removed: ALLOW ALL on LITERAL TOPIC mail to User:erin from 10.0.0.{each}" for each in (1, 2)
+    ]
+    assert rows(command, "--topic", "mail") == []
