@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -81,6 +82,8 @@ from lockstep.storage.log_group import LogGroup
 from lockstep.storage.peers.peer_tls import PeerTls
 from lockstep.storage.rate_limited_log import RateLimitedLog
 
+SCRAM_SECRET_BYTES: Final = 32
+"""Of the secret from which the salts of unknown users are made."""
 DENIALS_PER_SECOND: Final = 100
 DENIALS_REMEMBERED: Final = 1_000
 """LIMIT. Lines about denials in a second, and those that are known to be repeated within a minute: more than
@@ -268,8 +271,9 @@ class Assembly:
         await self.topics.record_configs([quota_command(*each) for each in changes])
 
     async def record_scram(self, changes: Sequence[ScramChange]) -> None:
-        """Store changes of SCRAM users. Raises RequestError."""
-        await self.topics.record_configs([scram_command(each) for each in changes])
+        """Store changes of SCRAM users, and the cluster's secret with them. Raises RequestError."""
+        secret = self.image.scram.secret or os.urandom(SCRAM_SECRET_BYTES)
+        await self.topics.record_configs([scram_command(each, secret) for each in changes])
 
     def _fast_paths(self, router: Router) -> dict[int, FastPath]:
         """The fast paths that are not off, by API key."""

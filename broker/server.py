@@ -44,7 +44,8 @@ from lockstep.broker.process.heap import give_memory_back
 from lockstep.broker.process.process_output import dropped_lines
 from lockstep.broker.process.wall_clock import wall_clock_ms
 from lockstep.broker.produce.compiled_fast_path import CONNECTION
-from lockstep.broker.security.scram import Credential, ScramMechanism, TokenLogin
+from lockstep.broker.security.scram import ScramMechanism, TokenLogin
+from lockstep.broker.security.scram_credentials import ScramCredentials
 from lockstep.broker.settings.addresses import WILDCARD_HOSTS, Listener
 from lockstep.broker.settings.config import PLAINTEXT, Settings
 from lockstep.broker.settings.metrics_settings import SSL
@@ -105,7 +106,7 @@ class Broker:
         self._metrics: HttpListener | None = None
         self._sockets: dict[Listener, list[socket.socket]] = {}
         self._ports: dict[Listener, int] = {}
-        self._securities = ListenerSecurities(self._scram_credential, self._token_login)
+        self._securities = ListenerSecurities(self._scram_credentials, self._token_login)
         self._first_users: tuple[FirstUser, ...] = ()
         self._servers: list[asyncio.Server] = []
         self._tasks: list[asyncio.Task[None]] = []
@@ -446,8 +447,8 @@ class Broker:
             advertised[listener.name] = host, port or self._ports[listener]
         return advertised
 
-    def _scram_credential(self, mechanism: str, user: str) -> Credential | None:
-        return self.assembly.image.scram.get((mechanism, user))
+    def _scram_credentials(self) -> ScramCredentials:
+        return self.assembly.image.scram
 
     def _token_login(self, mechanism: ScramMechanism, token_id: str) -> TokenLogin | None:
         return self.assembly.delegation_tokens.login_of(mechanism, token_id)

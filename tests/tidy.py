@@ -119,6 +119,7 @@ PURE = (
     "broker/security/sasl_exchange.py",
     "broker/security/sasl_session.py",
     "broker/security/scram.py",
+    "broker/security/scram_credentials.py",
     "broker/security/scram_users.py",
     "broker/security/token_validator.py",
     "broker/settings/dynamic_config.py",

@@ -23,6 +23,7 @@ from lockstep.broker.metadata.token_commands import apply_token_command, token_c
 from lockstep.broker.quotas.quota_table import QuotaTable
 from lockstep.broker.security.delegation_tokens import DelegationTokenCache
 from lockstep.broker.security.scram import Credential
+from lockstep.broker.security.scram_credentials import ScramCredentials
 from lockstep.broker.security.scram_users import ScramChange
 from lockstep.protocol.records.record import iter_records
 from lockstep.storage.types import Buffer, CorruptLog, DirectoryEntry, NewerFormat
@@ -196,9 +197,14 @@ def configs_command(kind: str, name: str, texts: Mapping[str, str]) -> Command:
     return {"do": "configs", "of": kind, "name": name, "configs": dict(texts)}
 
 
-def scram_command(change: ScramChange) -> Command:
-    """A SCRAM user has this credential, or none any more."""
+def scram_command(change: ScramChange, secret: bytes = b"") -> Command:
+    """A SCRAM user has this credential, or none any more.
+
+    Args: secret: the cluster's, for the salts of unknown users. An earlier Lockstep leaves it out.
+    """
     command: Command = {"do": "scram", "mechanism": change.mechanism, "user": change.user}
+    if secret:
+        command["secret"] = secret.hex()
     return command if change.credential is None else command | _credential_texts(change.credential)
 
 
@@ -248,8 +254,7 @@ class MetadataImage:
         self.topics: dict[bytes, TopicEntry] = {}
         self.configs: dict[tuple[str, str], dict[str, str]] = {}
         """The configurations of brokers and groups, by kind and name."""
-        self.scram: dict[tuple[str, str], Credential] = {}
-        """The credentials of SCRAM users, by mechanism and user."""
+        self.scram = ScramCredentials()
         self.acls = AclCache()
         self.tokens = DelegationTokenCache()
         self.quotas = QuotaTable()
@@ -312,9 +317,9 @@ class MetadataImage:
             case {"do": "quota"}:
                 apply_quota_command(self.quotas, command)
             case {"do": "scram", "mechanism": str(mechanism), "user": str(user)}:
-                self.scram.pop((mechanism, user), None)
-                if "salt" in command:
-                    self.scram[mechanism, user] = _parse_credential(command)
+                self.scram.put(mechanism, user, _parse_credential(command) if "salt" in command else None)
+                if isinstance(secret := command.get("secret"), str):
+                    self.scram.secret = bytes.fromhex(secret)
                 self.changed(Changed.SCRAM, b"")
             case {"do": "acl" | "acl_gone" as kind, "acl": list(parts)}:
                 (self.acls.add if kind == "acl" else self.acls.remove)(_acl(parts))
@@ -380,6 +385,8 @@ class MetadataImage:
             "placement": place_command(self.placement)["groups"],
             "moving": place_command(self.moving)["groups"],
         }
+        if self.scram.secret:
+            state["scram_secret"] = self.scram.secret.hex()
         if self.scram:
             state["scram"] = [
                 scram_command(ScramChange(mechanism, user, credential))
@@ -406,7 +413,7 @@ class MetadataImage:
         self.nodes = {}
         self.placement = {}
         self.moving = {}
-        self.scram = {}
+        self.scram.clear()
         self.acls.clear()
         self.tokens.clear()
         self.quotas.clear()
@@ -433,7 +440,8 @@ class MetadataImage:
         for group, nodes in state.get("moving", {}).items():
             self.moving[int(group)] = tuple(nodes)
         for command in state.get("scram", ()):
-            self.scram[command["mechanism"], command["user"]] = _parse_credential(command)
+            self.scram.put(command["mechanism"], command["user"], _parse_credential(command))
+        self.scram.secret = bytes.fromhex(state.get("scram_secret", ""))
         for command in state.get("tokens", ()):
             apply_token_command(self.tokens, command)
         for command in state.get("quotas", ()):

@@ -14,6 +14,7 @@
 | `sasl_listener` | the mechanisms of a listener and their users |
 | `sasl_exchange`, `plain`, `scram`, `oauthbearer` | one login, by each mechanism |
 | `token_validator`, `token_keys` | what makes a token acceptable, and the keys of its issuer |
+| `scram_credentials` | the stored credentials of SCRAM users, and their usual form |
 | `scram_users` | SCRAM users as clients describe and change them |
 | `delegation_tokens`, `token_access` | delegation tokens: their rules; connections that may ask for them |
 

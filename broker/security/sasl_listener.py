@@ -20,7 +20,8 @@ from lockstep.broker.security.oauthbearer import OAuthBearerExchange
 from lockstep.broker.security.plain import PlainExchange
 from lockstep.broker.security.sasl_exchange import Exchange
 from lockstep.broker.security.sasl_session import Mechanism, SaslSession
-from lockstep.broker.security.scram import Credential, ScramExchange, ScramMechanism, TokenLogin
+from lockstep.broker.security.scram import ScramExchange, ScramMechanism, TokenLogin
+from lockstep.broker.security.scram_credentials import ScramCredentials
 from lockstep.broker.settings.oauthbearer_settings import (
     ALLOWED_URLS,
     EXPECTED_AUDIENCE,
@@ -49,8 +50,8 @@ _NOT_SERVED: Final = {
 }
 _NONCE_BYTES: Final = 18
 
-Credentials = Callable[[str, str], Credential | None]
-"""The stored credential of a mechanism and a user."""
+Credentials = Callable[[], ScramCredentials]
+"""The stored credentials."""
 TokenLogins = Callable[[ScramMechanism, str], TokenLogin | None]
 """The login by a mechanism and a delegation token's id."""
 
@@ -65,7 +66,7 @@ class SaslListener:
 
     Args:
         credentials: of SCRAM users.
-        secret: of this process.
+        secret: of this process, for the salts of unknown users where the cluster has recorded no secret.
         tokens: logins by delegation tokens, of both mechanisms of SCRAM.
     """
 
@@ -125,13 +126,15 @@ def _scram(
     _entry(security, mechanism.name, SCRAM_MODULE)
 
     def begin() -> ScramExchange:
+        stored = credentials()
         nonce = base64.b64encode(os.urandom(_NONCE_BYTES)).decode()
         return ScramExchange(
             mechanism,
-            lambda user: credentials(mechanism.name, user),
+            lambda user: stored.get((mechanism.name, user)),
             nonce,
-            secret,
+            stored.secret or secret,
             lambda token_id: tokens(mechanism, token_id),
+            stored.usual_form(mechanism.name),
         )
 
     return begin

@@ -2,8 +2,9 @@
 
 Pure: nonces and salts are arguments. Owns: what is stored of a password (`Credential`), and `ScramExchange`,
 the two messages of a login. Invariants: the password itself is never here; all failures have one text for the
-client, a user that there is not fails last, with a salt that is the same each time; comparisons take the same
-time. Kafka's limits: no channel binding, no SASLprep, and extensions without a meaning here are ignored.
+client; an unknown user fails last, and is shown a credential in the form of the stored ones with a salt that
+is the same for as long as the secret is; comparisons take the same time. Kafka's limits: no channel binding,
+no SASLprep, and extensions without a meaning here are ignored.
 Source: Kafka's ScramSaslServer, ScramMessages and ScramFormatter, KIP-84.
 """
 
@@ -41,6 +42,9 @@ _CLIENT_FINAL: Final = re.compile(
     r"p=(?P<proof>[A-Za-z0-9+/=]+)"
 )
 _TOKEN_EXTENSION: Final = re.compile(r",tokenauth=true(?:,|$)", re.IGNORECASE)
+_KAFKA_SALT: Final = re.compile(rb"[0-9a-z]{20,26}")
+_KAFKA_SALT_BITS: Final = 130
+_DIGITS: Final = b"0123456789abcdefghijklmnopqrstuvwxyz"
 _NO_BINDING: Final = "biws"
 """The header `n,,` in base64: no channel binding, no other identity."""
 
@@ -66,6 +70,24 @@ def salted_credential(mechanism: ScramMechanism, salt: bytes, salted: bytes, ite
 
 
 @dataclass(frozen=True)
+class CredentialForm:
+    """The part of a credential that each client sees; the default is that of delegation tokens."""
+
+    iterations: int = MIN_ITERATIONS
+    salt_bytes: int = SALT_BYTES
+    """0: the salt is a number in base 36, as Kafka's tools make them."""
+
+
+TOKEN_FORM: Final = CredentialForm()
+
+
+def form_of(credential: Credential) -> CredentialForm:
+    """The form of a stored credential."""
+    is_kafkas = _KAFKA_SALT.fullmatch(credential.salt) is not None
+    return CredentialForm(credential.iterations, 0 if is_kafkas else len(credential.salt))
+
+
+@dataclass(frozen=True)
 class TokenLogin:
     """A login by a delegation token: its credential, its owner's name, and its end in milliseconds since
     1970."""
@@ -79,10 +101,11 @@ class ScramExchange:
     """One login.
 
     Args:
-        credential_of: the credential of a user; None for a user that there is not.
+        credential_of: the credential of a user; None for an unknown user.
         nonce: the server's part of the nonce, printable and never the same.
-        secret: of this broker, for the salts of users that there are not.
+        secret: for the salts of unknown users.
         token_of: the login by a delegation token, which a client names with the extension `tokenauth=true`.
+        form: the form of the credentials of unknown users.
     """
 
     def __init__(
@@ -92,11 +115,12 @@ class ScramExchange:
         nonce: str,
         secret: bytes,
         token_of: Callable[[str], TokenLogin | None] = lambda token_id: None,
+        form: CredentialForm = TOKEN_FORM,
     ) -> None:
         self._mechanism, self._credential_of, self._token_of = mechanism, credential_of, token_of
         self._kind = "user"
         self._token: TokenLogin | None = None
-        self._server_nonce, self._secret = nonce, secret
+        self._server_nonce, self._secret, self._form = nonce, secret, form
         self._name = self._nonce = self._first_messages = ""
         self._credential: Credential | None = None
 
@@ -120,11 +144,11 @@ class ScramExchange:
                 "Authentication failed: Client requested an authorization id that is different from username",
             )
         if _TOKEN_EXTENSION.search(parsed["extensions"]):
-            self._kind, self._token = "delegation token", self._token_of(self._name)
+            self._kind, self._token, self._form = "delegation token", self._token_of(self._name), TOKEN_FORM
             self._credential = None if self._token is None else self._token.credential
         else:
             self._credential = self._credential_of(self._name)
-        shown = self._credential or self._absent()
+        shown = self._credential or self._fake_credential()
         self._nonce = parsed["nonce"] + self._server_nonce
         salt = base64.b64encode(shown.salt).decode()
         response = f"r={self._nonce},s={salt},i={shown.iterations}"
@@ -143,7 +167,7 @@ class ScramExchange:
         except binascii.Error:
             raise AuthenticationFailed("the proof is not in base64") from None
         signed = f"{self._first_messages},{parsed['without_proof']}".encode()
-        known = self._credential or self._absent()
+        known = self._credential or self._fake_credential()
         digest = self._mechanism.digest
         signature = hmac.digest(known.stored_key, signed, digest)
         if len(proof) != len(signature):
@@ -160,10 +184,21 @@ class ScramExchange:
             return Authenticated(last, self._token.owner_name, self._token.expires_ms, is_token=True)
         return Authenticated(last, self._name)
 
-    def _absent(self) -> Credential:
-        """The credential that is shown of a user that there is not."""
-        salt = hmac.digest(self._secret, self._name.encode(), "sha256")[:SALT_BYTES]
-        return salted_credential(self._mechanism, salt, self._secret, MIN_ITERATIONS)
+    def _fake_credential(self) -> Credential:
+        """The credential that is shown of an unknown user."""
+        seed_text = "\0".join((self._mechanism.name, self._kind, self._name))
+        salt = _salt(hmac.digest(self._secret, seed_text.encode(), "sha512"), self._form.salt_bytes)
+        return salted_credential(self._mechanism, salt, self._secret, self._form.iterations)
+
+
+def _salt(seed: bytes, salt_bytes: int) -> bytes:
+    if salt_bytes:
+        return hashlib.shake_256(seed).digest(salt_bytes)
+    number, digits = int.from_bytes(seed, "big") % 2**_KAFKA_SALT_BITS, b""
+    while number:
+        number, digit = divmod(number, len(_DIGITS))
+        digits = _DIGITS[digit : digit + 1] + digits
+    return digits
 
 
 _REPEATED_NONCE: Final = ": its own part comes twice, as from librdkafka before 2.6.1; it needs a newer one"

@@ -265,12 +265,22 @@ async def scram_login(client: Client, user: str, password: str) -> SaslAuthentic
     return await authenticate(client, prove(SHA_512, first, server_first, f"c=biws,r={nonce}", password))
 
 
+async def shown_by_scram(port: int, user: str) -> tuple[str, str]:
+    """Salt and iterations that a client is shown."""
+    client = await Client.connect(port)
+    await shake_hands(client, "SCRAM-SHA-512")
+    answer = await authenticate(client, f"n,,n={user},r=c".encode())
+    fields = dict(each.split("=", 1) for each in bytes(answer.auth_bytes).decode().split(","))
+    await client.close()
+    return fields["s"], fields["i"]
+
+
 async def test_users_of_scram_live_in_the_log(start_broker: StartBroker, tmp_path: Path) -> None:
     broker = await start(start_broker)
     admin = await Client.connect(plaintext_port(broker))
-    salted = salt_password(SHA_512, "pencil", b"salt", 4096)
+    salted = salt_password(SHA_512, "pencil", b"salt", 8192)
     carol = ScramCredentialUpsertion(
-        name="carol", mechanism=2, iterations=4096, salt=b"salt", salted_password=salted
+        name="carol", mechanism=2, iterations=8192, salt=b"salt", salted_password=salted
     )
     changed = await admin.call(AlterUserScramCredentialsRequest(upsertions=[carol]), 0)
     assert [each.error_code for each in changed.results] == [0]
@@ -282,11 +292,13 @@ async def test_users_of_scram_live_in_the_log(start_broker: StartBroker, tmp_pat
         refused = await scram_login(other, user, password)
         assert refused.error_code == ErrorCode.SASL_AUTHENTICATION_FAILED
         assert (refused.error_message or "").endswith("invalid credentials with SASL mechanism SCRAM-SHA-512")
+    unknown = await shown_by_scram(broker.port, "nobody")
     await broker.stop()
     again = await start_broker(**keywords(sasl()))
+    assert await shown_by_scram(again.port, "nobody") == unknown, "as of a user that is stored"
     admin = await Client.connect(plaintext_port(again))
     found = await admin.call(DescribeUserScramCredentialsRequest(users=None), 0)
-    assert [(each.user, each.credential_infos[0].iterations) for each in found.results] == [("carol", 4096)]
+    assert [(each.user, each.credential_infos[0].iterations) for each in found.results] == [("carol", 8192)]
     assert (await scram_login(await Client.connect(again.port), "carol", "pencil")).error_code == 0
     deletion = ScramCredentialDeletion(name="carol", mechanism=2)
     await admin.call(AlterUserScramCredentialsRequest(deletions=[deletion]), 0)

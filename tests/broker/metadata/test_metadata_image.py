@@ -241,6 +241,18 @@ def test_scram_users_are_set_replaced_and_deleted() -> None:
         replay(copy, {"do": "scram", "mechanism": "SCRAM-SHA-256", "user": "a", "salt": "00"})
 
 
+def test_the_secret_of_unknown_users_is_the_last_one_recorded() -> None:
+    image, copy = MetadataImage(), MetadataImage()
+    change = ScramChange("SCRAM-SHA-256", "a", Credential(b"s", b"k", b"v", 4096))
+    replay(image, scram_command(change), scram_command(change, b"one"), scram_command(change, b"two"))
+    replay(image, scram_command(change), scram_command(ScramChange("SCRAM-SHA-256", "a", None)))
+    assert image.scram == {} and image.scram.secret == b"two"
+    copy.restore(image.snapshot(0))
+    assert copy.scram.secret == b"two" and json.loads(copy.snapshot(0))["version"] == 4
+    copy.restore(b"")
+    assert copy.scram.secret == b""
+
+
 @pytest.mark.parametrize(
     ("command", "kind"),
     [

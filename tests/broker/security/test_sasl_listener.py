@@ -19,6 +19,7 @@ from lockstep.broker.security.sasl_listener import (
     SCRAM_MODULE,
     SaslListener,
 )
+from lockstep.broker.security.scram_credentials import ScramCredentials
 from lockstep.broker.settings.properties import ConfigError
 from lockstep.broker.settings.settings_reader import from_texts
 from tests.support.cases import each_case
@@ -42,7 +43,7 @@ TOKENS = {
 def listener(texts: Mapping[str, str]) -> SaslListener:
     settings = from_texts({"listeners": "SASL_SSL://localhost:9093", **texts})
     (one,) = settings.client_listeners()
-    return SaslListener(settings.security_of(one), lambda mechanism, user: None)
+    return SaslListener(settings.security_of(one), ScramCredentials)
 
 
 def test_mechanisms_users_and_limits() -> None:

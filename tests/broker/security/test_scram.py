@@ -12,16 +12,21 @@ from lockstep.broker.security.sasl_exchange import Authenticated, Authentication
 from lockstep.broker.security.scram import (
     MECHANISMS,
     SHA_256,
+    SHA_512,
+    TOKEN_FORM,
     Credential,
+    CredentialForm,
     ScramExchange,
     ScramMechanism,
     TokenLogin,
+    form_of,
     salt_password,
     salted_credential,
 )
 from tests.support.cases import each_case
 
 SALT = base64.b64decode("W22ZaJ0SNY7soEsUEjb6gQ==")
+KAFKAS = CredentialForm(8_192, 0)
 SERVER_NONCE = "%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
 
 
@@ -133,7 +138,7 @@ def test_a_proof_that_is_none(proof: str, reason: str) -> None:
         login.respond(f"c=biws,r=abc{SERVER_NONCE},p={proof}".encode())
 
 
-def test_a_user_that_there_is_not_fails_last_and_looks_the_same_each_time() -> None:
+def test_an_unknown_user_fails_last_and_looks_the_same_each_time() -> None:
     answers = [exchange().respond(b"n,,n=nobody,r=abc") for _ in range(2)]
     assert answers[0] == answers[1] and answers[0] != exchange().respond(b"n,,n=none,r=abc")
     login = exchange()
@@ -143,6 +148,31 @@ def test_a_user_that_there_is_not_fails_last_and_looks_the_same_each_time() -> N
     with pytest.raises(AuthenticationFailed, match="there is no user nobody with SCRAM-SHA-256") as failed:
         login.respond(prove(SHA_256, "n=nobody,r=abc", answer.decode(), last, "pencil"))
     assert failed.value.client_text is None
+
+
+def shown(
+    mechanism: ScramMechanism = SHA_256, first: str = "n=nobody,r=abc", form: CredentialForm = TOKEN_FORM
+) -> tuple[bytes, int]:
+    """Salt and iterations of an unknown user."""
+    login = ScramExchange(mechanism, lambda name: None, SERVER_NONCE, b"secret", lambda token_id: None, form)
+    answer = login.respond(f"n,,{first}".encode())
+    assert isinstance(answer, bytes)
+    fields = dict(each.split("=", 1) for each in answer.decode().split(","))
+    return base64.b64decode(fields["s"]), int(fields["i"])
+
+
+def test_an_unknown_user_is_shown_a_credential_in_the_form_of_the_stored_ones() -> None:
+    assert shown(form=CredentialForm(8_192, 64))[1] == 8_192
+    assert [len(shown(form=CredentialForm(8_192, each))[0]) for each in (1, 16, 64, 256)] == [1, 16, 64, 256]
+    salts = [shown(first=f"n=u{each},r=c", form=KAFKAS)[0] for each in range(99)]
+    assert {form_of(Credential(each, b"", b"", 8_192)) for each in salts} == {KAFKAS}, "as Kafka's tools make"
+    assert form_of(credential()) == TOKEN_FORM
+
+
+def test_salts_of_unknown_users_differ_by_mechanism_and_from_tokens() -> None:
+    token = "n=nobody,r=abc,tokenauth=true"
+    assert len({shown()[0], shown(SHA_512)[0], shown(first=token)[0]}) == 3
+    assert shown(first=token, form=KAFKAS) == shown(first=token), "tokens have one form"
 
 
 def test_the_proof_of_the_secret_itself_is_no_login() -> None:
