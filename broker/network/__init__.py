@@ -10,7 +10,9 @@
 | `listener_security` | TLS and SASL of each listener, and new certificates |
 | `handshake_errors` | the reasons of failed TLS handshakes in words |
 | `connection_registry` | all clients: limits, joint writes, idle connections |
-| `throttles` | clients over their quotas: throttle times, and pauses |
+| `throttles` | clients over their quotas: throttle times, and muted connections |
+| `channel_mute` | one client that is throttled: not read, and closed with its client |
+| `hang_up` | which clients have closed a connection that is not read |
 | `response_encoder` | responses to bytes |
 | `unsent_bytes` | bytes of responses that wait for their clients |
 | `receive_memory` | memory of large requests that have not arrived in full |

@@ -17,6 +17,7 @@ import socket
 from collections import deque
 from typing import Any, Final
 
+from lockstep.broker.network.channel_mute import ChannelMute
 from lockstep.broker.network.connection_registry import Connections
 from lockstep.broker.network.response_encoder import JOIN_BELOW_BYTES, EncodedReply, coalesce, encode_reply
 from lockstep.broker.requests.fast_path import FastRequests, HeadedReply, Reply
@@ -37,18 +38,19 @@ SLOW_CLIENT_MIN_BYTES: Final = 512 << 10
 """Fewer bytes of a request are no progress while others wait."""
 
 
-class Connection(asyncio.BufferedProtocol):
+class Connection(ChannelMute, asyncio.BufferedProtocol):
     """One client."""
 
     __slots__ = (
         "_active", "_blocking_reply", "_closing", "_fast_requests", "_fetching", "_frame_bytes", "_host",
         "_idle_since", "_is_blocked", "_is_resuming", "_last_received", "_last_unsent", "_output",
-        "_output_bytes", "_pauses", "_pending_reply_bytes", "_queued_frames", "_reader", "_reading",
-        "_replies", "_shared", "_slice_seconds", "_slice_since", "_transport", "_unsent_bytes", "_writable",
-        "context",
+        "_output_bytes", "_pending_reply_bytes", "_queued_frames", "_reader",
+        "_reading", "_replies", "_shared", "_slice_seconds", "_slice_since", "_transport", "_unsent_bytes",
+        "_writable", "context",
     )  # fmt: skip
 
     def __init__(self, shared: Connections, listener: str) -> None:
+        super().__init__()
         self._shared = shared
         self.context = shared.client_of(listener)
         self._reader = FrameReader(shared.max_frame_bytes)
@@ -74,9 +76,6 @@ class Connection(asyncio.BufferedProtocol):
         self._closing = False
         self._fetching = False
         self._is_resuming = False
-        self._pauses = 0
-        """The reasons to dispatch nothing before `end_pause`: a time slice is used up, a client is throttled
-        (`throttles.py`)."""
         self._is_blocked = False
         """True while a request continues in later slices: nothing is read before its end."""
         self._slice_seconds = self._slice_since = 0.0
@@ -205,17 +204,10 @@ class Connection(asyncio.BufferedProtocol):
             return False
         self._slice_seconds = 0.0
         self._pauses += 1
-        self._shared.time_slicer.schedule(self.end_pause)
+        self._shared.time_slicer.schedule(self._end_pause)
         return True
 
-    def pause(self) -> None:
-        """Dispatch and read nothing more before `end_pause`, which the caller calls."""
-        self._pauses += 1
-        self._queued_frames = self._queued_frames or deque()
-        self._pause_reading()
-
-    def end_pause(self) -> None:
-        """One reason to pause is over."""
+    def _end_pause(self) -> None:
         self._pauses -= 1
         if not self._closing:
             self.resume()
@@ -263,6 +255,11 @@ class Connection(asyncio.BufferedProtocol):
             freed = 0 if self._queued_frames else self._frame_bytes
             self._frame_bytes -= freed
             self._shared.unfinished_frames.release(self, freed)
+
+    def _stop_dispatch(self) -> None:
+        """Queue what is received from now on, and read nothing."""
+        self._queued_frames = self._queued_frames or deque()
+        self._pause_reading()
 
     def _pause_reading(self) -> None:
         if self._reading and not self._closing:
@@ -351,8 +348,7 @@ class Connection(asyncio.BufferedProtocol):
     def _block_on(self, reply: HeadedReply) -> None:
         """Dispatch and read nothing else until this reply is complete."""
         self._blocking_reply, self._is_blocked = reply, True
-        self._queued_frames = self._queued_frames or deque()
-        self._pause_reading()
+        self._stop_dispatch()
 
     # --- replies ------------------------------------------------------------------------------------------
 
@@ -475,18 +471,18 @@ class Connection(asyncio.BufferedProtocol):
         """Close the connection if it was idle for too long; shrink the buffer of an idle one.
 
         A client that reads its output is not idle, nor one that waits for memory of others, nor, without a
-        large unfinished request, one that waits for a response. There is less time after `close`, and for a
-        large request while others wait for memory.
+        large unfinished request, one that waits for a response; a muted one may be, as in Kafka. There is
+        less time after `close`, and for a large request while others wait for memory.
         """
         unsent, received = self._transport.get_write_buffer_size(), self._reader.buffered_bytes
         is_active = self._active or unsent < self._last_unsent
         is_slow = self._closing
-        if self._frame_bytes and self._reading and others_waiting:
+        if self._frame_bytes and (self._reading or self._is_muted) and others_waiting:
             is_slow = True
             is_active = not 0 <= received - self._last_received < SLOW_CLIENT_MIN_BYTES
         elif self._writable and not is_active and not self._closing:
             is_active = self._shared.is_waiting(self) or (self._replies is not None and not self._frame_bytes)
-            is_active |= self._pauses > 0
+            is_active |= self._pauses > self._is_muted
         self._active = False
         self._last_unsent = unsent
         if is_active:

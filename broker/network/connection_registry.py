@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Final, Protocol
 
 from lockstep.broker.network.receive_memory import MemoryWaiter, ReceiveMemory
-from lockstep.broker.network.throttles import PausableConnection, Throttles
+from lockstep.broker.network.throttles import ThrottledConnection, Throttles
 from lockstep.broker.network.unsent_bytes import UnsentBytes
 from lockstep.broker.quotas.quota_manager import NO_QUOTAS, QuotaManager
 from lockstep.broker.requests.fast_path import FastPath
@@ -37,7 +37,7 @@ must not wait behind batches of a megabyte. All of them together get a quarter o
 NO_FAST_PATHS: Final[Mapping[int, FastPath]] = {}
 
 
-class OpenConnection(MemoryWaiter, PausableConnection, Protocol):
+class OpenConnection(MemoryWaiter, ThrottledConnection, Protocol):
     """A connection as this module calls it; `connection.py` has the class."""
 
     @property

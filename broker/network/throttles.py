@@ -1,9 +1,10 @@
-"""Clients over their quotas: the throttle time in their responses, and the pause of their connections.
+"""Clients over their quotas: the throttle time in their responses, and their muted connections.
 
-Owns: what a request counts for its client's quotas, and the connections that are paused. Invariants: a
+Owns: what a request counts for its client's quotas, and the connections that are muted. Invariants: a
 response leaves at once, with its throttle time; its connection is then neither read nor served for so long
-(KIP-219); a client without a quota comes here for nothing but the look whether it has one. A change of
-quotas ends each wait that the new ones do not ask for. Does not: know rates
+(KIP-219); a client without a quota comes here for nothing but the look whether it has one; a closed
+connection is not throttled, and a client that closes its own is noticed within seconds. A quota change
+shortens pauses to the new throttle time. Does not: know rates
 (`broker/quotas/quota_manager.py`), or what a Fetch returns while its client is over its quota
 (`broker/fetch/fetch_requests.py`).
 """
@@ -17,12 +18,14 @@ from collections.abc import Callable
 from copy import copy
 from typing import Any, Final, Protocol
 
+from lockstep.broker.network.hang_up import find_hung_up
 from lockstep.broker.network.response_encoder import EncodedReply, ReplySink
 from lockstep.broker.quotas.quota_entity import (
     CONSUMER_BYTE_RATE,
     CONTROLLER_MUTATION_RATE,
     PRODUCER_BYTE_RATE,
     REQUEST_PERCENTAGE,
+    bounded_name,
 )
 from lockstep.broker.quotas.quota_manager import ClientQuota, QuotaManager
 from lockstep.broker.requests.request_context import (
@@ -40,88 +43,132 @@ log = logging.getLogger("lockstep.connection")
 
 MUTATIONS: Final = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS)
 """Their responses may have a throttle time from another node, the controller."""
+HANG_UP_SECONDS: Final = 1.0
+"""The time between two looks for clients that have closed a muted connection."""
 
 
-class PausableConnection(ReplySink, Protocol):
+class ThrottledConnection(ReplySink, Protocol):
     """The part of a connection that this module uses."""
 
     context: ClientContext
 
-    def pause(self) -> None:
-        """Dispatch and read nothing more before `end_pause`."""
+    @property
+    def is_closing(self) -> bool:
+        """True once nothing more is dispatched."""
 
-    def end_pause(self) -> None:
-        """One reason to pause is over."""
+    def mute(self) -> None:
+        """Dispatch and read nothing more before `unmute`."""
+
+    def unmute(self) -> None:
+        """Continue."""
+
+    def fileno(self) -> int:
+        """The descriptor of its socket; negative for none."""
+
+    def on_hang_up(self, unread_bytes: int | None) -> None:
+        """The client has closed it, with so many bytes unread; None: by a reset."""
 
 
-class _Pause:
-    """One connection's wait."""
+class _Throttle:
+    """The throttle of one connection. Args: is_refused: it is closed in the end."""
 
-    __slots__ = ("client_id", "deadline", "timer")
+    __slots__ = ("client_id", "deadline", "is_refused", "timer")
 
-    def __init__(self, client_id: str | None, deadline: float, timer: asyncio.TimerHandle) -> None:
-        self.client_id, self.deadline, self.timer = client_id, deadline, timer
+    def __init__(self, client_id: str | None, deadline: float, is_refused: bool) -> None:
+        self.client_id = None if client_id is None else bounded_name(client_id)
+        self.deadline, self.is_refused = deadline, is_refused
+        self.timer: asyncio.TimerHandle | None = None
 
 
 class Throttles:
     """The throttled connections of a node."""
 
-    __slots__ = ("_loop", "_pauses", "clock", "quotas")
+    __slots__ = ("_is_watching", "_loop", "_muted", "clock", "quotas")
 
     def __init__(self, quotas: QuotaManager, loop: asyncio.AbstractEventLoop) -> None:
         self.quotas = quotas
         self.clock: Callable[[], float] = time.perf_counter
         """Seconds; read twice for each request that counts."""
         self._loop = loop
-        self._pauses: dict[PausableConnection, _Pause] = {}
+        self._muted: dict[ThrottledConnection, _Throttle] = {}
+        self._is_watching = False
 
     def __len__(self) -> int:
-        return len(self._pauses)
+        return len(self._muted)
 
-    def begin(self, connection: PausableConnection, header: RequestHeader) -> RequestThrottle | None:
+    def begin(self, connection: ThrottledConnection, header: RequestHeader) -> RequestThrottle | None:
         """The throttle of a request; None for a client without a quota."""
         quota = self.quotas.of(connection.context, header.client_id)
         return None if quota is None else RequestThrottle(self, quota, connection, header)
 
-    def admit(self, connection: PausableConnection, host: str) -> None:
+    def admit(self, connection: ThrottledConnection, host: str) -> None:
         """Close a new connection after a while where its address has made too many."""
         throttle_ms = self.quotas.connection_throttle_ms(host)
         if throttle_ms:
-            connection.pause()
-            self._loop.call_later(throttle_ms / 1000, connection.abort)
+            self._mute(connection, None, throttle_ms, is_refused=True)
 
-    def pause(self, connection: PausableConnection, client_id: str | None, throttle_ms: int) -> None:
+    def mute(self, connection: ThrottledConnection, client_id: str | None, throttle_ms: int) -> None:
         """Read nothing of a connection for so long, counted from now."""
-        deadline = self._loop.time() + throttle_ms / 1000
-        former = self._pauses.get(connection)
-        if former is None:
-            connection.pause()
-        elif former.deadline >= deadline:
-            return
-        else:
-            former.timer.cancel()
-        timer = self._loop.call_later(throttle_ms / 1000, self._end, connection)
-        self._pauses[connection] = _Pause(client_id, deadline, timer)
+        self._mute(connection, client_id, throttle_ms, is_refused=False)
 
-    def forget(self, connection: PausableConnection) -> None:
+    def forget(self, connection: ThrottledConnection) -> None:
         """A connection is closed."""
-        pause = self._pauses.pop(connection, None)
-        if pause is not None:
-            pause.timer.cancel()
+        throttle = self._muted.pop(connection, None)
+        if throttle is not None and throttle.timer is not None:
+            throttle.timer.cancel()
 
     def on_quotas_changed(self) -> None:
-        """Let each connection wait for what its client's quotas demand now."""
-        for connection, pause in list(self._pauses.items()):
-            wait_ms = self.quotas.throttle_ms(connection.context, pause.client_id)
-            deadline = self._loop.time() + wait_ms / 1000
-            if deadline < pause.deadline:
-                pause.timer.cancel()
-                pause.timer = self._loop.call_later(wait_ms / 1000, self._end, connection)
-                pause.deadline = deadline
+        """Shorten pauses to the throttle times of the quotas as they are now."""
+        for connection, throttle in list(self._muted.items()):
+            if throttle.is_refused:
+                continue
+            throttle_ms = self.quotas.throttle_ms(connection.context, throttle.client_id)
+            deadline = self._loop.time() + throttle_ms / 1000
+            if deadline < throttle.deadline:
+                throttle.deadline = deadline
+                self._schedule(connection, throttle, throttle_ms)
 
-    def _end(self, connection: PausableConnection) -> None:
-        del self._pauses[connection]
-        connection.end_pause()
+    def _mute(
+        self, connection: ThrottledConnection, client_id: str | None, throttle_ms: int, *, is_refused: bool
+    ) -> None:
+        if connection.is_closing:
+            return
+        throttle = _Throttle(client_id, self._loop.time() + throttle_ms / 1000, is_refused)
+        former = self._muted.get(connection)
+        if former is None:
+            connection.mute()
+        elif former.is_refused or (former.deadline >= throttle.deadline and not is_refused):
+            return
+        elif former.timer is not None:
+            former.timer.cancel()
+        self._muted[connection] = throttle
+        self._schedule(connection, throttle, throttle_ms)
+        if not self._is_watching:
+            self._is_watching = True
+            self._loop.call_later(HANG_UP_SECONDS, self._watch)
+
+    def _schedule(self, connection: ThrottledConnection, throttle: _Throttle, throttle_ms: int) -> None:
+        if throttle.timer is not None:
+            throttle.timer.cancel()
+        throttle.timer = self._loop.call_later(throttle_ms / 1000, self._end, connection)
+
+    def _end(self, connection: ThrottledConnection) -> None:
+        if self._muted.pop(connection).is_refused:
+            connection.abort()
+        else:
+            connection.unmute()
+
+    def _watch(self) -> None:
+        """Have the connections end whose clients have closed them, and look again later."""
+        open_ones = {each.fileno(): each for each in self._muted if not each.is_closing}
+        open_ones.pop(-1, None)
+        for descriptor, unread_bytes in find_hung_up(open_ones).items():
+            connection = open_ones[descriptor]
+            is_refused = self._muted[connection].is_refused
+            connection.on_hang_up(None if is_refused else unread_bytes)
+        self._is_watching = bool(self._muted)
+        if self._is_watching:
+            self._loop.call_later(HANG_UP_SECONDS, self._watch)
 
 
 class RequestThrottle:
@@ -133,7 +180,7 @@ class RequestThrottle:
         self,
         throttles: Throttles,
         quota: ClientQuota,
-        connection: PausableConnection,
+        connection: ThrottledConnection,
         header: RequestHeader,
     ) -> None:
         self._throttles, self._quota = throttles, quota
@@ -153,15 +200,15 @@ class RequestThrottle:
         return ThrottledReply(self, self._connection, self._header, request_bytes, holds_fetch)
 
     def apply(self, response: Any) -> Any:
-        """The response with its throttle time; the connection is paused from now on."""
+        """The response with its throttle time; the connection is muted from now on."""
         is_mutation = self._quota.mutation is not None and self._header.api_key in MUTATIONS
         if is_mutation and isinstance(response, EncodedResponse):
             response = self._decode(response)
         own_ms = getattr(response, "throttle_time_ms", 0)
         if own_ms > self._throttle_ms:
-            self._pause(CONTROLLER_MUTATION_RATE if is_mutation else CONSUMER_BYTE_RATE, own_ms)
+            self._mute(CONTROLLER_MUTATION_RATE if is_mutation else CONSUMER_BYTE_RATE, own_ms)
         elif self._throttle_ms:
-            self._throttles.pause(self._connection, self._header.client_id, self._throttle_ms)
+            self._throttles.mute(self._connection, self._header.client_id, self._throttle_ms)
             response = self._decode(response) if isinstance(response, EncodedResponse) else copy(response)
             if hasattr(response, "throttle_time_ms"):
                 response.throttle_time_ms = self._throttle_ms
@@ -177,11 +224,11 @@ class RequestThrottle:
             if bytes_ms > self._throttle_ms:
                 key, self._throttle_ms = PRODUCER_BYTE_RATE, bytes_ms
         if self._throttle_ms:
-            self._pause(key, self._throttle_ms)
+            self._mute(key, self._throttle_ms)
 
-    def _pause(self, key: str, throttle_ms: int) -> None:
+    def _mute(self, key: str, throttle_ms: int) -> None:
         self._throttles.quotas.record_throttle_time(key, throttle_ms)
-        self._throttles.pause(self._connection, self._header.client_id, throttle_ms)
+        self._throttles.mute(self._connection, self._header.client_id, throttle_ms)
 
     def _decode(self, response: EncodedResponse) -> Any:
         header, body = self._header, b"".join(map(bytes, response.body))

@@ -278,7 +278,9 @@ class TlsConnection(asyncio.BufferedProtocol):
     # --- the transport of `Connection` --------------------------------------------------------------------
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """Return what the socket reports under this name."""
+        """Return what the socket reports under this name, and what is received and not decrypted."""
+        if name == "undecrypted_bytes":
+            return self._waiting.pending + self._object.pending()
         return self._transport.get_extra_info(name, default)
 
     def set_write_buffer_limits(self, high: int) -> None:

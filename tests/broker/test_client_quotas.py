@@ -118,6 +118,34 @@ async def test_without_acknowledgement_the_connection_is_not_read_either(
     assert (await _fetched(broker, "t")).high_watermark == 1
 
 
+async def test_a_client_that_closes_while_it_is_throttled_holds_no_connection(broker: Broker) -> None:
+    stop_clock(broker)
+    throttled = await Client.connect(broker.port)
+    await throttled.create("t")
+    await alter(broker.port, CLIENT, producer_byte_rate=1)
+    await throttled.call(produce_request("t", batch(LARGE)), 9)
+    assert is_paused(broker, throttled)
+    await throttled.close()
+    await until(lambda: len(broker.assembly.connections) == 0)
+    assert len(broker.assembly.connections.throttles) == 0
+
+
+async def test_what_it_has_sent_without_acknowledgement_is_not_lost(broker: Broker) -> None:
+    stop_clock(broker)
+    throttled = await Client.connect(broker.port)
+    await throttled.create("t")
+    await alter(broker.port, CLIENT, producer_byte_rate=1)
+    for _ in range(3):
+        throttled.send(produce_request("t", batch(LARGE), acks=0), 9)
+    connection = connection_of(broker, throttled)
+    await until(lambda: not connection._reading)
+    await throttled.close()
+    broker.assembly.connections.throttles._watch()
+    await alter(broker.port, CLIENT, producer_byte_rate=None)
+    await until(lambda: len(broker.assembly.connections) == 0)
+    assert (await _fetched(broker, "t")).high_watermark == 3
+
+
 async def _fetched(broker: Broker, topic: str) -> Any:
     other = await Client.connect(broker.port)
     response = await other.call(fetch_request({topic: {0: 0}}), 12, ADMIN)

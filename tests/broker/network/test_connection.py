@@ -321,6 +321,44 @@ async def test_an_answer_that_waits_for_an_older_one_is_not_idleness(broker: Bro
     assert not rig.transport.closed
 
 
+async def test_a_muted_connection_may_be_idle_and_one_whose_time_slice_is_over_is_not(broker: Broker) -> None:
+    muted, sliced = Rig(broker), Rig(broker)
+    muted.connection.mute()
+    sliced.connection._pauses += 1
+    for now in (0.0, 100.0, 200.0):
+        muted.connection.reap_idle(now, 150, False)
+        sliced.connection.reap_idle(now, 150, False)
+    assert muted.transport.closed and not sliced.transport.closed
+
+
+async def test_a_muted_connection_whose_client_hangs_up_is_closed(broker: Broker) -> None:
+    rig = Rig(broker)
+    rig.connection.mute()
+    rig.connection.on_hang_up(24)  # the end of a TLS session
+    assert rig.transport.closed
+    rig.connection.unmute()
+    assert rig.connection.is_closing
+
+
+async def test_requests_that_a_client_leaves_behind_are_served_before_its_end(broker: Broker) -> None:
+    unread, queued, half = Rig(broker), Rig(broker), Rig(broker)
+    half.receive(ask(1)[:-1])
+    for each in (unread, queued, half):
+        each.connection.mute()
+    queued.receive(ask(1))
+    unread.connection.on_hang_up(100)
+    queued.connection.on_hang_up(0)
+    half.connection.on_hang_up(1)
+    assert not any(each.transport.closed for each in (unread, queued, half))
+    queued.connection.unmute()
+    assert queued.asked() == [1]
+    half.connection.on_hang_up(0)
+    assert half.transport.closed
+    queued.connection.mute()
+    queued.connection.on_hang_up(None)
+    assert queued.transport.closed
+
+
 async def test_who_waits_for_the_room_of_others_is_not_idle(broker: Broker) -> None:
     rig = Rig(broker, max_in_flight_bytes=20)
     rig.shared.on_request_start(26)

@@ -229,6 +229,19 @@ async def test_all_who_are_silent_while_others_wait_are_closed_at_once(rig: Rig)
     assert not waits.transport.closed
 
 
+async def test_a_muted_connection_keeps_no_memory_that_others_wait_for(rig: Rig) -> None:
+    muted, waits = Sender(rig), Sender(rig)
+    muted.send(3 * MIB // 2)
+    rig.shared.on_request_start(LIMIT_BYTES)
+    muted.send(3 * MIB)
+    muted.connection.mute()
+    waits.send(2 * MIB)
+    assert rig.shared.unfinished_frames.waiting
+    for now in (0.0, 20.0, 40.0):
+        rig.shared.reap_idle(now)
+    assert muted.transport.closed and not waits.transport.closed
+
+
 async def test_who_has_nobody_wait_may_take_its_time(rig: Rig) -> None:
     sender = Sender(rig)
     for turn in range(15):

@@ -1,12 +1,18 @@
-"""Paused connections: until when, what a change of quotas ends, and what a closed one leaves behind."""
+"""Muted connections: until when, what a change of quotas ends, and what a closed one leaves behind."""
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Callable
 from typing import Any, cast
 
 from lockstep.broker.network.throttles import Throttles
-from lockstep.broker.quotas.quota_entity import CONNECTION_CREATION_RATE, PRODUCER_BYTE_RATE, QuotaEntity
+from lockstep.broker.quotas.quota_entity import (
+    CONNECTION_CREATION_RATE,
+    MAX_NAME_CHARACTERS,
+    PRODUCER_BYTE_RATE,
+    QuotaEntity,
+)
 from lockstep.broker.quotas.quota_manager import QuotaManager
 from lockstep.broker.quotas.quota_table import QuotaTable
 from tests.broker.fakes import client
@@ -49,21 +55,29 @@ class Loop:
 
 
 class FakeConnection:
-    """Counts its pauses."""
+    """Counts how often it is muted."""
 
     def __init__(self) -> None:
         self.context = client()
-        self.pauses = 0
-        self.is_aborted = False
+        self.mutes = 0
+        self.is_aborted = self.is_closing = False
+        self.socket: socket.socket | None = None
+        self.hung_up: list[int | None] = []
 
-    def pause(self) -> None:
-        self.pauses += 1
+    def mute(self) -> None:
+        self.mutes += 1
 
-    def end_pause(self) -> None:
-        self.pauses -= 1
+    def unmute(self) -> None:
+        self.mutes -= 1
 
     def abort(self) -> None:
         self.is_aborted = True
+
+    def fileno(self) -> int:
+        return -1 if self.socket is None else self.socket.fileno()
+
+    def on_hang_up(self, unread_bytes: int | None) -> None:
+        self.hung_up.append(unread_bytes)
 
     def on_response(self, *_: object) -> None:
         """No response comes here."""
@@ -88,27 +102,85 @@ class Node:
 
 def test_a_pause_ends_at_its_time_and_a_longer_one_replaces_it() -> None:
     node, connection = Node(), FakeConnection()
-    node.throttles.pause(connection, "app", 1_000)
-    node.throttles.pause(connection, "app", 3_000)
-    node.throttles.pause(connection, "app", 2_000)
-    assert (connection.pauses, len(node.throttles)) == (1, 1)
+    node.throttles.mute(connection, "app", 1_000)
+    node.throttles.mute(connection, "app", 3_000)
+    node.throttles.mute(connection, "app", 2_000)
+    assert (connection.mutes, len(node.throttles)) == (1, 1)
     node.loop.advance(2.9)
-    assert connection.pauses == 1
+    assert connection.mutes == 1
     node.loop.advance(3.0)
-    assert (connection.pauses, len(node.throttles)) == (0, 0)
-    node.throttles.pause(connection, "app", 500)
+    assert (connection.mutes, len(node.throttles)) == (0, 0)
+    node.throttles.mute(connection, "app", 500)
     node.loop.advance(3.5)
-    assert connection.pauses == 0
+    assert connection.mutes == 0
 
 
 def test_a_closed_connection_leaves_no_timer() -> None:
     node, connection = Node(), FakeConnection()
-    node.throttles.pause(connection, "app", 1_000)
+    node.throttles.mute(connection, "app", 1_000)
     node.throttles.forget(connection)
     node.throttles.forget(FakeConnection())
     assert len(node.throttles) == 0 and node.loop.timers[0].cancelled
     node.loop.advance(1.0)
-    assert connection.pauses == 1, "nobody reads it again"
+    assert connection.mutes == 1, "nobody reads it again"
+
+
+def test_a_connection_that_is_closed_already_is_not_throttled() -> None:
+    """The response to its last request may come after its end."""
+    node, connection = Node(), FakeConnection()
+    node.set((("ip", "192.0.2.1"),), CONNECTION_CREATION_RATE, 1)
+    connection.is_closing = True
+    node.throttles.mute(connection, "app", 1_000)
+    for _ in range(11):
+        node.throttles.admit(connection, "192.0.2.1")
+    assert (len(node.throttles), node.loop.timers, connection.mutes) == (0, [], 0)
+
+
+def test_a_long_client_id_is_not_kept_for_the_wait() -> None:
+    node, connection = Node(), FakeConnection()
+    long = "x" * 30_000
+    node.set((("client-id", None),), PRODUCER_BYTE_RATE, 1_000)
+    quota = node.quotas.of(connection.context, long)
+    assert quota is not None and quota.produce is not None
+    node.throttles.mute(connection, long, quota.produce.charge(50_000, 0))
+    assert len(node.throttles._muted[connection].client_id or "") <= MAX_NAME_CHARACTERS
+    node.set((("client-id", None),), PRODUCER_BYTE_RATE, 5_000)
+    node.loop.advance(0.0)
+    assert connection.mutes == 0
+
+
+def test_a_client_that_closes_a_muted_connection_is_noticed() -> None:
+    node, open_one, closed, refused = Node(), FakeConnection(), FakeConnection(), FakeConnection()
+    node.set((("ip", "192.0.2.1"),), CONNECTION_CREATION_RATE, 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        clients = []
+        for each in (open_one, closed, refused):
+            clients.append(socket.create_connection(listener.getsockname()))
+            each.socket, _ = listener.accept()
+        for each in (open_one, closed):
+            node.throttles.mute(each, "app", 2**31 - 1)
+        node.throttles.mute(FakeConnection(), "app", 2**31 - 1)
+        for _ in range(2):
+            node.throttles.admit(refused, "192.0.2.1")
+        for client in clients[1:]:
+            client.sendall(b"x" * 100)
+            client.shutdown(socket.SHUT_WR)
+        assert len(node.throttles) == 4
+        node.loop.advance(1.0)
+        assert closed.hung_up == [100] and open_one.hung_up == []
+        closed.is_closing = True
+        node.loop.advance(2.0)
+        node.loop.advance(3.0)
+        assert closed.hung_up == [100]
+        for muted in list(node.throttles._muted):
+            node.throttles.forget(muted)
+        node.loop.advance(4.0)
+        assert not node.loop.timers, "nothing is left to watch"
+        for each in (open_one, closed, refused):
+            assert each.socket is not None
+            each.socket.close()
+        for client in clients:
+            client.close()
 
 
 def test_a_change_of_quotas_shortens_a_wait_and_never_prolongs_it() -> None:
@@ -117,13 +189,13 @@ def test_a_change_of_quotas_shortens_a_wait_and_never_prolongs_it() -> None:
     quota = node.quotas.of(connection.context, "app")
     assert quota is not None and quota.produce is not None
     wait_ms = quota.produce.charge(50_000, 0)
-    node.throttles.pause(connection, "app", wait_ms)
+    node.throttles.mute(connection, "app", wait_ms)
     node.set(CLIENT, PRODUCER_BYTE_RATE, 500)
     node.set(CLIENT, PRODUCER_BYTE_RATE, 2_500)  # 50,000 bytes take twenty seconds, of which ten were empty
     node.loop.advance(9.9)
-    assert connection.pauses == 1
+    assert connection.mutes == 1
     node.loop.advance(10.0)
-    assert connection.pauses == 0
+    assert connection.mutes == 0
 
 
 def test_a_removed_quota_ends_the_wait_at_once() -> None:
@@ -133,10 +205,10 @@ def test_a_removed_quota_ends_the_wait_at_once() -> None:
     for connection, name in ((paused, "app"), (other, "other")):
         quota = node.quotas.of(connection.context, name)
         assert quota is not None and quota.produce is not None
-        node.throttles.pause(connection, name, quota.produce.charge(50_000, 0))
+        node.throttles.mute(connection, name, quota.produce.charge(50_000, 0))
     node.set(CLIENT, PRODUCER_BYTE_RATE, None)
     node.loop.advance(0.0)
-    assert (paused.pauses, other.pauses, len(node.throttles)) == (0, 1, 1)
+    assert (paused.mutes, other.mutes, len(node.throttles)) == (0, 1, 1)
 
 
 def test_a_connection_too_many_is_held_and_then_closed() -> None:
@@ -145,7 +217,7 @@ def test_a_connection_too_many_is_held_and_then_closed() -> None:
     connections = [FakeConnection() for _ in range(11)]
     for each in connections:
         node.throttles.admit(each, "192.0.2.1")
-    assert [each.pauses for each in connections] == [0] * 10 + [1]
+    assert [each.mutes for each in connections] == [0] * 10 + [1]
     node.loop.advance(0.9)
     assert not connections[-1].is_aborted
     node.loop.advance(1.0)

@@ -1,0 +1,44 @@
+"""Which sockets are closed by their clients, over loopback."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from lockstep.broker.network.hang_up import find_hung_up
+
+
+@pytest.fixture
+def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        client = socket.create_connection(listener.getsockname())
+        accepted, _ = listener.accept()
+        with client, accepted:
+            yield client, accepted
+
+
+def test_an_open_connection_is_not_hung_up(pair: tuple[socket.socket, socket.socket]) -> None:
+    client, accepted = pair
+    client.sendall(b"x" * 100)
+    assert find_hung_up([accepted.fileno()]) == {} == find_hung_up([])
+
+
+@pytest.mark.parametrize("unread", [0, 100])
+def test_a_closed_one_is_known_with_what_is_unread(
+    pair: tuple[socket.socket, socket.socket], unread: int
+) -> None:
+    client, accepted = pair
+    client.sendall(b"x" * unread)
+    client.shutdown(socket.SHUT_WR)
+    assert find_hung_up([accepted.fileno(), client.fileno()]) == {accepted.fileno(): unread}
+
+
+def test_after_a_reset_nothing_is_left_to_read(pair: tuple[socket.socket, socket.socket]) -> None:
+    client, accepted = pair
+    client.sendall(b"x" * 100)
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+    assert find_hung_up([accepted.fileno()]) == {accepted.fileno(): None}
