@@ -63,7 +63,7 @@ from lockstep.broker.requests.time_slices import TimeSlicer
 from lockstep.broker.security import api as security_api
 from lockstep.broker.security.delegation_tokens import DelegationTokenRules, DelegationTokens, TokenChange
 from lockstep.broker.security.scram_users import ScramChange, ScramUsers
-from lockstep.broker.security.token_access import TokenAccess
+from lockstep.broker.security.token_request_policy import TokenRequestPolicy
 from lockstep.broker.settings.config import Settings
 from lockstep.broker.staging import api as staging_api
 from lockstep.broker.staging.stage_commit import StageCommit
@@ -233,7 +233,7 @@ class Assembly:
             self.rate_limited_log,
             ScramUsers(lambda: image.scram, self.record_scram),
             self.delegation_tokens,
-            TokenAccess(self._settings.protocol_named),
+            TokenRequestPolicy(self._settings.protocol_named),
             image.quotas,
             QuotaChanges(image.quotas, self._record_quotas, asyncio.Lock()),
             self.authorizer,

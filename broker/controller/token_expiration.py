@@ -1,6 +1,6 @@
 """The removal of delegation tokens that are over, by the controller.
 
-Owns: when it happens. Does not: know when a token is over (`broker/security/delegation_tokens.py`).
+Owns: when it happens. Does not: know when a token has expired (`broker/security/delegation_tokens.py`).
 Source: Kafka's QuorumController, expireDelegationTokens.
 """
 
@@ -30,7 +30,7 @@ class TokenExpiration:
         ]
 
     async def remove(self) -> int:
-        """Remove what is over; how many."""
+        """Remove expired tokens; how many."""
         if not self._is_controller():
             return 0
         removed = await self._tokens.remove_expired()

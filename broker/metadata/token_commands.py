@@ -1,7 +1,7 @@
 """The commands of group 0 about delegation tokens, one function each, and the tokens that they make.
 
-Pure. Owns: their form, which is that of a token in a checkpoint, too. Invariant: a new end of a token that
-there is not has no effect.
+Pure. Owns: their form, which is that of a token in a checkpoint, too. Invariant: a new end of an unknown
+token has no effect.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ class TlsStreams:
     @contextlib.asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
         """After the handshake, while bytes are decrypted. Raises ssl.SSLError, EOFError, OSError."""
-        await self._shake_hands()
+        await self._do_handshake()
         decrypting = asyncio.create_task(self._decrypt())
         try:
             yield
@@ -55,7 +55,7 @@ class TlsStreams:
             self._object.unwrap()
         return self._outgoing.read()
 
-    async def _shake_hands(self) -> None:
+    async def _do_handshake(self) -> None:
         while True:
             try:
                 self._object.do_handshake()

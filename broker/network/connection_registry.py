@@ -102,7 +102,7 @@ class Connections:
         self._unsent: list[OpenConnection] = []
         self._waiting_for_memory: dict[OpenConnection, None] = {}
         self.failed_authentications = 0
-        """Connections that ended before their client was known."""
+        """Failed handshakes of TLS and failed logins, re-authentications of open connections included."""
         self.closed = 0
         """Connections closed so far."""
         self.stopping = False

@@ -1,6 +1,6 @@
 """One client's connection to a SASL listener: its login comes before its requests, on the same frames.
 
-Owns: how a frame reaches the session of the login (`broker/security/sasl_session.py`) and how its answer
+Owns: how a frame reaches the session of the login (`broker/security/sasl_session.py`) and how its response
 leaves, in order with the responses of requests; the delay of a failed login, in which nothing of this
 connection is read or served. Invariants: a frame before the login is at most
 `sasl.server.max.receive.size`; what is served after it is served as on any other connection.
@@ -17,7 +17,7 @@ from lockstep.broker.network.response_encoder import EncodedReply, encode_reply
 from lockstep.broker.process.log_text import printable
 from lockstep.broker.process.wall_clock import wall_clock_ms
 from lockstep.broker.requests.kafka_principal import USER_TYPE, KafkaPrincipal
-from lockstep.broker.security.sasl_session import Answer, End, SaslSession
+from lockstep.broker.security.sasl_session import ConnectionAction, SaslResponse, SaslSession
 from lockstep.protocol.api import ApiKey, RequestHeader, messages_for, read_request_header
 from lockstep.protocol.compiler import decode
 from lockstep.protocol.fields import Struct
@@ -56,7 +56,7 @@ class SaslConnection(Connection):
 
     def _dispatch(self, frame: memoryview) -> None:
         session = self._session
-        if session.is_open and frame[:2] not in _LOGIN and not session.is_over(self._now_ms()):
+        if session.is_open and frame[:2] not in _LOGIN and not session.has_expired(self._now_ms()):
             super()._dispatch(frame)
             return
         try:
@@ -78,24 +78,24 @@ class SaslConnection(Connection):
     def _log_in(self, frame: memoryview) -> None:
         session = self._session
         if session.takes_raw_tokens:
-            answer = session.on_authenticate(bytes(frame), self._now_ms(), wall_clock_ms())
-            self._follow(answer, [_LENGTH.pack(len(answer.token)), answer.token])
+            outcome = session.on_authenticate(bytes(frame), self._now_ms(), wall_clock_ms())
+            self._follow(outcome, [_LENGTH.pack(len(outcome.token)), outcome.token])
             return
         header, pos = read_request_header(frame)
         if not self._is_served(header):
             self._follow(session.on_unknown(_name(header.api_key)), [])
         elif header.api_key == ApiKey.SASL_HANDSHAKE:
-            self._shake_hands(header, frame, pos)
+            self._do_handshake(header, frame, pos)
         elif header.api_key == ApiKey.SASL_AUTHENTICATE:
             request = decode(SaslAuthenticateRequest, header.api_version, frame, pos, trailing=True)
-            answer = session.on_authenticate(bytes(request.auth_bytes), self._now_ms(), wall_clock_ms())
+            outcome = session.on_authenticate(bytes(request.auth_bytes), self._now_ms(), wall_clock_ms())
             response = SaslAuthenticateResponse(
-                error_code=answer.error,
-                error_message=answer.text,
-                auth_bytes=answer.token,
-                session_lifetime_ms=answer.lifetime_ms,
+                error_code=outcome.error,
+                error_message=outcome.text,
+                auth_bytes=outcome.token,
+                session_lifetime_ms=outcome.lifetime_ms,
             )
-            self._follow(answer, self._encode(header, response))
+            self._follow(outcome, self._encode(header, response))
         else:
             self._serve_other(header, frame, pos)
 
@@ -109,61 +109,61 @@ class SaslConnection(Connection):
             return False
         return route.first <= header.api_version <= route.last
 
-    def _shake_hands(self, header: RequestHeader, frame: memoryview, pos: int) -> None:
+    def _do_handshake(self, header: RequestHeader, frame: memoryview, pos: int) -> None:
         session = self._session
         handshake = decode(SaslHandshakeRequest, header.api_version, frame, pos, trailing=True)
-        answer = session.on_handshake(header.api_version, handshake.mechanism, self._now_ms())
-        mechanisms = session.mechanism_names if answer.lists_mechanisms else []
-        response = SaslHandshakeResponse(error_code=answer.error, mechanisms=mechanisms)
-        self._follow(answer, self._encode(header, response))
+        outcome = session.on_handshake(header.api_version, handshake.mechanism, self._now_ms())
+        mechanisms = session.mechanism_names if outcome.lists_mechanisms else []
+        response = SaslHandshakeResponse(error_code=outcome.error, mechanisms=mechanisms)
+        self._follow(outcome, self._encode(header, response))
 
     def _serve_other(self, header: RequestHeader, frame: memoryview, pos: int) -> None:
         """ApiVersions before the login, or what may not come now."""
         session = self._session
         name = _name(header.api_key)
         if session.is_open:
-            answer = session.on_lifetime_over(name)
+            outcome = session.on_expired_login(name)
         elif header.api_key != ApiKey.API_VERSIONS:
-            answer = session.on_other(name)
+            outcome = session.on_other(name)
         else:
-            answer = session.on_api_versions()
-        if answer.end is not End.NONE:
-            self._follow(answer, self._encode_error(answer, header))
+            outcome = session.on_api_versions()
+        if outcome.action is not ConnectionAction.KEEP_OPEN:
+            self._follow(outcome, self._encode_error(outcome, header))
             return
         response = self._shared.router.route(self.context, header, frame, pos)
         assert isinstance(response, ApiVersionsResponse)
         if not response.error_code:
             session.on_api_versions_served()
-        self._follow(answer, self._encode(header, response))
+        self._follow(outcome, self._encode(header, response))
 
     def _encode(self, header: RequestHeader, response: Struct) -> list[bytes]:
         return [bytes(each) for each in encode_reply(header, response)[0]]
 
-    def _encode_error(self, answer: Answer, header: RequestHeader) -> list[bytes]:
+    def _encode_error(self, outcome: SaslResponse, header: RequestHeader) -> list[bytes]:
         """An empty response of the request's API, with the error where it has a place for it."""
-        if answer.is_silent:
+        if outcome.is_silent:
             return []
         response = messages_for(header.api_key)[1]()
         if hasattr(response, "error_code"):
-            response.error_code = answer.error
+            response.error_code = outcome.error
         return self._encode(header, response)
 
-    # --- the answer ---------------------------------------------------------------------------------------
+    # --- the response --------------------------------------------------------------------------------------
 
-    def _follow(self, answer: Answer, encoded: list[bytes]) -> None:
-        """Act on an answer of the session."""
+    def _follow(self, outcome: SaslResponse, encoded: list[bytes]) -> None:
+        """Act on a response of the session."""
         session, shared = self._session, self._shared
         if session.is_open and session.name is not None:
             self.context.principal = KafkaPrincipal(USER_TYPE, session.name, session.is_token)
             self._reader.max_frame_bytes = shared.max_frame_bytes
-        if answer.log:
+        if outcome.log:
             shared.failed_authentications += not session.is_open
-            line = f"listener {self.context.listener}: {printable(answer.log, MAX_LOG_CHARACTERS)}"
+            line = f"listener {self.context.listener}: {printable(outcome.log, MAX_LOG_CHARACTERS)}"
             shared.log_client_error(self.context.peer, line, key=line)
-        output = b"" if answer.is_silent else b"".join(encoded)
-        if answer.end is End.NOW:
+        output = b"" if outcome.is_silent else b"".join(encoded)
+        if outcome.action is ConnectionAction.CLOSE:
             self.close()
-        elif answer.end is End.AFTER_DELAY:
+        elif outcome.action is ConnectionAction.CLOSE_AFTER_DELAY:
             self._is_ending = True
             self._pause_reading()
             shared.loop.call_later(self._sasl.failure_delay_seconds, self._end, output)
@@ -181,7 +181,7 @@ class SaslConnection(Connection):
         self._enqueue(reply)
 
     def _end(self, output: bytes) -> None:
-        """The delay of a failed login is over."""
+        """The delay of a failed login has passed."""
         if self._closing:
             return
         if output and self._replies is None:

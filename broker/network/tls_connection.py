@@ -119,7 +119,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         if first and not is_tls(bytes(received[:5])):
             self._fail("a client without TLS: it needs security.protocol=SSL here, or another port")
         else:
-            self._shake_hands()
+            self._do_handshake()
 
     def eof_received(self) -> bool:
         if not self._is_open and self._received_bytes and not self._closing:
@@ -146,7 +146,7 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     # --- the handshake ------------------------------------------------------------------------------------
 
-    def _shake_hands(self) -> None:
+    def _do_handshake(self) -> None:
         try:
             self._object.do_handshake()
         except ssl.SSLWantReadError:

@@ -16,7 +16,7 @@
 | `token_validator`, `token_keys` | what makes a token acceptable, and the keys of its issuer |
 | `scram_credentials` | the stored credentials of SCRAM users, and their usual form |
 | `scram_users` | SCRAM users as clients describe and change them |
-| `delegation_tokens`, `token_access` | delegation tokens: their rules; connections that may ask for them |
+| `delegation_tokens`, `token_request_policy` | delegation tokens: their rules; who may request them |
 
 The handlers are in `api/`; ACLs are in `broker/authorization/`; a client's principal is
 `broker/requests/kafka_principal.py`.

@@ -76,7 +76,7 @@ class DelegationToken:
 
 @dataclass(frozen=True)
 class NewExpiry:
-    """A token ends at another time; a token that there is not stays away."""
+    """A token ends at another time; an unknown token stays unknown."""
 
     token_id: str
     expiry_ms: int

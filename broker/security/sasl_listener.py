@@ -177,7 +177,7 @@ def _oauthbearer(security: ListenerSecurity) -> tuple[Callable[[], OAuthBearerEx
     validator = TokenValidator(
         rules,
         (lambda: ()) if keys is None else (lambda: keys.keys),
-        (lambda: None) if keys is None else keys.want,
+        (lambda: None) if keys is None else keys.request_refresh,
         lambda: wall_clock_ms() // 1000,
     )
     return lambda: OAuthBearerExchange(validator.validate), keys

@@ -6,7 +6,7 @@ ApiVersions and the login is served before it; a failed login ends its connectio
 caller waits; the principal never changes. Does not: cut frames, decode, wait or close
 (`broker/network/sasl_connection.py`), or know a mechanism (`scram.py`, `plain.py`).
 
-| state | input | answer, then |
+| state | input | response, then |
 |---|---|---|
 | START | ApiVersions | its own; a second good one: close |
 | START | SaslHandshake, known mechanism | NONE and the mechanisms: AUTHENTICATING |
@@ -17,7 +17,7 @@ caller waits; the principal never changes. Does not: cut frames, decode, wait or
 | AUTHENTICATING | another API | delay, ILLEGAL_SASL_STATE in its own form, close |
 | OPEN | SaslHandshake, if the login has a lifetime, once a second | as in START; unknown mechanism: close |
 | OPEN | SaslHandshake, SaslAuthenticate | ILLEGAL_SASL_STATE |
-| OPEN, lifetime over | anything but SaslHandshake | close |
+| OPEN, login expired | anything but SaslHandshake | close |
 
 Source: Kafka's SaslServerAuthenticator; the differences to a second login are its ReauthInfo's.
 """
@@ -34,7 +34,7 @@ from lockstep.protocol.errors import ErrorCode
 
 MIN_REAUTHENTICATION_MS: Final = 1_000
 """A connection logs in again at most once in this time, as in Kafka."""
-RAW_TOKENS: Final = 0
+UNFRAMED_SASL_VERSION: Final = 0
 """The version of SaslHandshake after which tokens come without a request around them."""
 
 
@@ -47,12 +47,12 @@ class LoginState(Enum):
     CLOSED = "closed"
 
 
-class End(Enum):
-    """The end of a connection after an answer."""
+class ConnectionAction(Enum):
+    """The action on the connection after a response."""
 
-    NONE = "none"
-    NOW = "now"
-    AFTER_DELAY = "after delay"
+    KEEP_OPEN = "keep open"
+    CLOSE = "close"
+    CLOSE_AFTER_DELAY = "close after delay"
 
 
 @dataclass(frozen=True)
@@ -64,14 +64,14 @@ class Mechanism:
 
 
 @dataclass(frozen=True)
-class Answer:
-    """The answer to an input: error and text, or a token; and what becomes of the connection."""
+class SaslResponse:
+    """The response to an input: error and text, or a token; and what becomes of the connection."""
 
     error: ErrorCode = ErrorCode.NONE
     text: str = ""
     token: bytes = b""
     lifetime_ms: int = 0
-    end: End = End.NONE
+    action: ConnectionAction = ConnectionAction.KEEP_OPEN
     lists_mechanisms: bool = False
     """True if the enabled mechanisms are part of it."""
     log: str = ""
@@ -111,75 +111,78 @@ class SaslSession:
         """True if requests are served."""
         return self.state is LoginState.OPEN
 
-    def is_over(self, now_ms: int) -> bool:
-        """True if the login's lifetime is over: only a new handshake is served."""
+    def has_expired(self, now_ms: int) -> bool:
+        """True if the login's lifetime has passed: only a new handshake is served."""
         return self._expires_ms is not None and now_ms > self._expires_ms
 
-    def on_api_versions(self) -> Answer:
-        """ApiVersions before the login; the answer is its own unless it ends the connection."""
+    def on_api_versions(self) -> SaslResponse:
+        """ApiVersions before the login; the response is its own unless it ends the connection."""
         if self.state is LoginState.AUTHENTICATING:
             return self._out_of_order()
         if self._had_versions:
             return self._close("a second ApiVersions request before the login")
-        return Answer()
+        return SaslResponse()
 
     def on_api_versions_served(self) -> None:
-        """Its answer had no error: another one is not served before the login."""
+        """Its response had no error: another one is not served before the login."""
         self._had_versions = True
 
-    def on_other(self, name: str) -> Answer:
+    def on_other(self, name: str) -> SaslResponse:
         """Another API before the login is complete."""
         if self.state is LoginState.AUTHENTICATING:
             return self._out_of_order()
         return self._close(f"{name} before a login: the client needs a security.protocol with SASL")
 
-    def on_unknown(self, name: str) -> Answer:
-        """An API or a version that is not served, whose answer has no form."""
+    def on_unknown(self, name: str) -> SaslResponse:
+        """An API or a version that is not served, whose response has no form."""
         return self._close(f"{name} before a login, in a version that is not served")
 
-    def on_lifetime_over(self, name: str) -> Answer:
+    def on_expired_login(self, name: str) -> SaslResponse:
         """A request after the login's lifetime."""
         return self._close(f"{name} after the end of its login: the client has not logged in again")
 
-    def on_handshake(self, version: int, mechanism: str, now_ms: int) -> Answer:
+    def on_handshake(self, version: int, mechanism: str, now_ms: int) -> SaslResponse:
         """SaslHandshake."""
         if self.state is LoginState.AUTHENTICATING:
             return self._out_of_order()
         is_again = self.state is LoginState.OPEN
         if is_again and not self._may_log_in_again(now_ms):
-            return Answer(ErrorCode.ILLEGAL_SASL_STATE)
+            return SaslResponse(ErrorCode.ILLEGAL_SASL_STATE)
         if mechanism not in self._mechanisms:
             log = f"the client requests the SASL mechanism {mechanism}, enabled are {self._list()}"
             if is_again:
                 return self._close(log)
             self.state = LoginState.CLOSED
-            return Answer(
-                ErrorCode.UNSUPPORTED_SASL_MECHANISM, end=End.AFTER_DELAY, lists_mechanisms=True, log=log
+            return SaslResponse(
+                ErrorCode.UNSUPPORTED_SASL_MECHANISM,
+                action=ConnectionAction.CLOSE_AFTER_DELAY,
+                lists_mechanisms=True,
+                log=log,
             )
         self._former_mechanism = self._mechanism if is_again else ""
         self._mechanism = mechanism
         self._exchange = self._mechanisms[mechanism].begin()
-        self.takes_raw_tokens = version == RAW_TOKENS
+        self.takes_raw_tokens = version == UNFRAMED_SASL_VERSION
         self.state = LoginState.AUTHENTICATING
-        return Answer(lists_mechanisms=True)
+        return SaslResponse(lists_mechanisms=True)
 
-    def on_authenticate(self, token: bytes, now_ms: int, now_epoch_ms: int) -> Answer:
+    def on_authenticate(self, token: bytes, now_ms: int, now_epoch_ms: int) -> SaslResponse:
         """SaslAuthenticate, or a token without a request around it."""
         if self.state is LoginState.OPEN:
             text = "SaslAuthenticate request received after successful authentication"
-            return Answer(ErrorCode.ILLEGAL_SASL_STATE, text)
+            return SaslResponse(ErrorCode.ILLEGAL_SASL_STATE, text)
         if self.state is not LoginState.AUTHENTICATING or self._exchange is None:
             return self._close("SaslAuthenticate before SaslHandshake")
         if self._former_mechanism not in ("", self._mechanism):
             self.state = LoginState.CLOSED
             log = f"a login again by {self._mechanism} instead of {self._former_mechanism}"
-            return Answer(end=End.AFTER_DELAY, log=log, is_silent=True)
+            return SaslResponse(action=ConnectionAction.CLOSE_AFTER_DELAY, log=log, is_silent=True)
         try:
             outcome = self._exchange.respond(token)
         except AuthenticationFailed as failure:
             return self._fail(str(failure), failure.client_text)
         if isinstance(outcome, bytes):
-            return Answer(token=outcome)
+            return SaslResponse(token=outcome)
         return self._complete(outcome, now_ms, now_epoch_ms)
 
     def _may_log_in_again(self, now_ms: int) -> bool:
@@ -189,7 +192,7 @@ class SaslSession:
         self._again_ms = last
         return False
 
-    def _complete(self, outcome: Authenticated, now_ms: int, now_epoch_ms: int) -> Answer:
+    def _complete(self, outcome: Authenticated, now_ms: int, now_epoch_ms: int) -> SaslResponse:
         if self.name not in (None, outcome.name):
             names = f"from User.{self.name}: User.{outcome.name}"
             text = f"Cannot change principals during re-authentication {names}"
@@ -199,15 +202,15 @@ class SaslSession:
             limits.append(outcome.expires_ms - now_epoch_ms)
         lifetimes = [each for each in limits if each is not None]
         if lifetimes and min(lifetimes) <= 0:
-            return self._fail(f"what user {outcome.name} logs in with is over", None)
+            return self._fail(f"the credential of user {outcome.name} has expired", None)
         self.name, self.is_token = outcome.name, outcome.is_token
         self._exchange = None
         self.takes_raw_tokens = False
         self._expires_ms = now_ms + min(lifetimes) if lifetimes else None
         self.state = LoginState.OPEN
-        return Answer(token=outcome.token, lifetime_ms=min(lifetimes, default=0))
+        return SaslResponse(token=outcome.token, lifetime_ms=min(lifetimes, default=0))
 
-    def _fail(self, reason: str, text: str | None) -> Answer:
+    def _fail(self, reason: str, text: str | None) -> SaslResponse:
         """A failed login; without a text of its own the client gets the one of all failures."""
         again = "re-authentication" if self.name is not None else "authentication"
         if text is None:
@@ -217,22 +220,22 @@ class SaslSession:
             )
         self.state = LoginState.CLOSED
         log = f"{again} by {self._mechanism} failed: {reason}"
-        return Answer(
+        return SaslResponse(
             ErrorCode.SASL_AUTHENTICATION_FAILED,
             text,
-            end=End.AFTER_DELAY,
+            action=ConnectionAction.CLOSE_AFTER_DELAY,
             log=log,
             is_silent=self.takes_raw_tokens,
         )
 
-    def _out_of_order(self) -> Answer:
+    def _out_of_order(self) -> SaslResponse:
         self.state = LoginState.CLOSED
         log = "another request in the middle of a login"
-        return Answer(ErrorCode.ILLEGAL_SASL_STATE, end=End.AFTER_DELAY, log=log)
+        return SaslResponse(ErrorCode.ILLEGAL_SASL_STATE, action=ConnectionAction.CLOSE_AFTER_DELAY, log=log)
 
-    def _close(self, log: str) -> Answer:
+    def _close(self, log: str) -> SaslResponse:
         self.state = LoginState.CLOSED
-        return Answer(end=End.NOW, log=log, is_silent=True)
+        return SaslResponse(action=ConnectionAction.CLOSE, log=log, is_silent=True)
 
     def _list(self) -> str:
         return ", ".join(self._mechanisms)

@@ -50,7 +50,7 @@ class TokenKeys:
         self._path: Path | None = None
         self._url, self._refresh_seconds, self._clock = url, refresh_seconds, clock
         self.keys: tuple[TokenKey, ...] = ()
-        self._is_wanted = True
+        self._refresh_requested = True
         self._fetched_at: float | None = None
         self._state: tuple[int, int, int, int] | None = None
         self._failure = ""
@@ -64,9 +64,9 @@ class TokenKeys:
         elif url not in allowed:
             raise UnusableKeys("it is not among the allowed URLs")
 
-    def want(self) -> None:
+    def request_refresh(self) -> None:
         """A token came with an unknown key: fetch soon."""
-        self._is_wanted = True
+        self._refresh_requested = True
 
     def refresh(self) -> None:
         """Read the keys if it is time. Blocks; never raises."""
@@ -92,10 +92,10 @@ class TokenKeys:
 
     def _is_due(self) -> bool:
         now, last = self._clock(), self._fetched_at
-        pause = MIN_PAUSE_SECONDS if self._is_wanted or not self.keys else self._refresh_seconds
+        pause = MIN_PAUSE_SECONDS if self._refresh_requested or not self.keys else self._refresh_seconds
         if last is not None and now - last < pause:
             return False
-        self._fetched_at, self._is_wanted = now, False
+        self._fetched_at, self._refresh_requested = now, False
         return True
 
     def _file_state(self) -> tuple[int, int, int, int] | None:

@@ -77,7 +77,7 @@ class BrokerConnection(Peer[Response]):
         """The time of the event loop from which a request waits for another login."""
         self._renewal: asyncio.Task[None] | None = None
         """The login that requests wait for."""
-        self._held: list[tuple[Struct, int, Response | None]] = []
+        self._queued_requests: list[tuple[Struct, int, Response | None]] = []
         """These requests, with their versions."""
 
     @classmethod
@@ -169,7 +169,7 @@ class BrokerConnection(Peer[Response]):
                 lambda: ClientTlsTransport(wire, context, self.host, str(self)), self.host, self.port
             )
             self._wire = wire
-            await tls.shaken
+            await tls.handshake_done
 
     async def _log_in(self) -> None:
         """Raises AuthenticationError, InvalidProperty, and as `call`."""
@@ -193,8 +193,8 @@ class BrokerConnection(Peer[Response]):
             assert self._wire is not None
             self._wire.fail(error)
         finally:
-            held, self._held, self._renewal = self._held, [], None
-        for request, version, future in held:
+            queued, self._queued_requests, self._renewal = self._queued_requests, [], None
+        for request, version, future in queued:
             try:
                 if failure is not None:
                     raise failure
@@ -228,7 +228,7 @@ class BrokerConnection(Peer[Response]):
             if self._renewal is None and loop.time() >= self._renewed_at:
                 self._renewal = loop.create_task(self._renew())
             if self._renewal is not None:
-                self._held.append((request, version, future))
+                self._queued_requests.append((request, version, future))
                 return wire
         frame = b"".join(self._protocol.encode_request(request, version, future))
         wire.transport.write(frame)  # writelines pauses nobody in some releases (CVE-2024-12254)

@@ -52,7 +52,7 @@ class ClientTlsTransport(asyncio.BufferedProtocol):
     """One connection's TLS. Args: protocol: gets what the broker sends, decrypted; peer: for errors."""
 
     def __init__(self, protocol: Decrypted, context: ssl.SSLContext, host: str, peer: str) -> None:
-        self.shaken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.handshake_done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done after the handshake, with a ClientError if it failed."""
         self._protocol = protocol
         self._peer = peer
@@ -75,12 +75,12 @@ class ClientTlsTransport(asyncio.BufferedProtocol):
         self._advance()
 
     def eof_received(self) -> bool:
-        if not self.shaken.done():
+        if not self.handshake_done.done():
             self._fail(handshake_failure(self._peer))
         return self._protocol.eof_received()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        if not self.shaken.done():
+        if not self.handshake_done.done():
             self._fail(handshake_failure(self._peer))
         self._protocol.connection_lost(exc)
 
@@ -117,9 +117,9 @@ class ClientTlsTransport(asyncio.BufferedProtocol):
 
     def _advance(self) -> None:
         try:
-            if not self.shaken.done():
+            if not self.handshake_done.done():
                 self._object.do_handshake()
-                self.shaken.set_result(None)
+                self.handshake_done.set_result(None)
             while not self._transport.is_closing():
                 count = self._read_into(self._protocol.get_buffer(-1))
                 if not count:
@@ -144,9 +144,9 @@ class ClientTlsTransport(asyncio.BufferedProtocol):
             self._transport.write(self._outgoing.read())
 
     def _fail(self, error: ClientError) -> None:
-        if not self.shaken.done():
-            self.shaken.set_exception(error)
-            self.shaken.exception()  # its caller may have left
+        if not self.handshake_done.done():
+            self.handshake_done.set_exception(error)
+            self.handshake_done.exception()  # its caller may have left
         self._protocol.fail(error)
 
 

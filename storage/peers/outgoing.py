@@ -34,12 +34,12 @@ BUFFERS_PER_WRITE = 1024
 
 
 NOT_FOUND = "its address is not found"
-NO_ANSWER = "no answer from there"
-NOBODY_THERE = "connection refused: nothing listens there"
-SILENT = "what listens there is silent: is it the replication listener of a node?"
+NO_RESPONSE = "no response from there"
+CONNECTION_REFUSED = "connection refused: nothing listens there"
+HANDSHAKE_TIMEOUT = "what listens there is silent: is it the replication listener of a node?"
 NO_LISTENER = "what listens there is not a replication listener: a port for clients?"
-NO_WAY = "this machine has no way to an address of that kind"
-_NO_WAY_ERRORS = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.ENETUNREACH})
+NO_ROUTE = "this machine has no route to an address of that kind"
+_NO_ROUTE_ERRORS = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT, errno.ENETUNREACH})
 """The errors of an IPv6 address on a machine without IPv6."""
 
 
@@ -238,9 +238,9 @@ class Link:
                 endings.append(self._ending)
             # One address of several that rejects is no proof: the process may listen at another. An address
             # of a kind without a route from this machine reaches no process anyhow.
-            endings = [each for each in endings if each != NO_WAY]
+            endings = [each for each in endings if each != NO_ROUTE]
             self._ending = endings[-1] if endings else self._ending
-            if not self._bulk and endings and all(each == NOBODY_THERE for each in endings):
+            if not self._bulk and endings and all(each == CONNECTION_REFUSED for each in endings):
                 self.absent = True
                 self._listener.on_process_stopped()
         except RejectedByPeer as error:
@@ -287,7 +287,7 @@ class Link:
         except OSError as error:
             self._ending = self._why(error, family)
             return None
-        self._ending = NO_ANSWER
+        self._ending = NO_RESPONSE
         try:
             plain.setblocking(False)
             tune(plain, self._limits.dead_ms)
@@ -297,7 +297,7 @@ class Link:
                 connected.close()
                 self._ending = self._why(error, family)
                 return None
-            self._ending = SILENT
+            self._ending = HANDSHAKE_TIMEOUT
             if self._tls is not None and self._tls.dials:
                 ending = NO_TLS
                 connected = await self._secure(plain, self._tls)
@@ -329,7 +329,7 @@ class Link:
     async def _secure(self, connected: socket.socket, tls: PeerTls) -> TlsSocket:
         """Returns the connection with TLS to the node that is meant. Raises TlsFailed, OSError."""
         secured = TlsSocket(connected, tls.client_context)
-        await secured.shake_hands(self._loop)
+        await secured.do_handshake(self._loop)
         meant = PeerIdentity(tls.identity.cluster_id, self._node_id)
         try:
             found = identity_in(secured.certificate())
@@ -342,9 +342,9 @@ class Link:
     def _why(self, error: OSError, family: int) -> str:
         log_of_links.debug("%s: %s", self._name, error)
         if isinstance(error, ConnectionRefusedError):
-            return NOBODY_THERE
-        if family == socket.AF_INET6 and error.errno in _NO_WAY_ERRORS:
-            return NO_WAY
+            return CONNECTION_REFUSED
+        if family == socket.AF_INET6 and error.errno in _NO_ROUTE_ERRORS:
+            return NO_ROUTE
         return (error.strerror or str(error)).lower()
 
     async def _answer(self, connected: socket.socket | TlsSocket) -> object:

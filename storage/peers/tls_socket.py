@@ -50,7 +50,7 @@ class TlsSocket:
 
     # --- the handshake ------------------------------------------------------------------------------------
 
-    async def shake_hands(self, loop: asyncio.AbstractEventLoop) -> None:
+    async def do_handshake(self, loop: asyncio.AbstractEventLoop) -> None:
         """Completes the handshake. Raises ssl.SSLError, OSError."""
         while True:
             try:

@@ -58,7 +58,7 @@ class TlsTransport(asyncio.BufferedProtocol):
                 return
             self._object = self._tls.server_context.wrap_bio(self._waiting, self._encrypted, server_side=True)
         self._waiting.write(received[:nbytes])
-        if self._is_open or self._shake_hands(self._object):
+        if self._is_open or self._do_handshake(self._object):
             self._decrypt(self._object)
 
     def eof_received(self) -> bool:
@@ -85,7 +85,7 @@ class TlsTransport(asyncio.BufferedProtocol):
             self._incoming.buffer_updated(count)
             left = left[count:]
 
-    def _shake_hands(self, tls: ssl.SSLObject) -> bool:
+    def _do_handshake(self, tls: ssl.SSLObject) -> bool:
         """Returns whether the handshake is complete, and the peer a node of this cluster."""
         try:
             tls.do_handshake()

@@ -26,7 +26,7 @@ from tests.broker.conftest import StartBroker
 from tests.broker.fakes import open_connections
 from tests.broker.security.test_key_store import inline
 from tests.broker.security.test_scram import prove
-from tests.broker.test_sasl_listeners import authenticate, log_in, plaintext_port, sasl, shake_hands
+from tests.broker.test_sasl_listeners import authenticate, do_handshake, log_in, plaintext_port, sasl
 from tests.broker.test_tls_listeners import keywords
 from tests.broker.wire import Client
 from tests.support.cases import each_case
@@ -75,7 +75,7 @@ async def described(client: Client, *owners: str) -> list[str]:
 async def log_in_by_token(
     client: Client, token_id: str, token_hmac: bytes, mechanism: str = "SCRAM-SHA-512"
 ) -> SaslAuthenticateResponse:
-    await shake_hands(client, mechanism)
+    await do_handshake(client, mechanism)
     first = f"n={token_id},r=abc,tokenauth=true"
     server_first = bytes((await authenticate(client, f"n,,{first}".encode())).auth_bytes).decode()
     nonce = server_first.split(",")[0][2:]

@@ -11,7 +11,7 @@ from lockstep.broker.server import Broker
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.metadata import MetadataRequest
 from tests.broker.conftest import StartBroker
-from tests.broker.test_sasl_listeners import authenticate, principal, sasl, shake_hands
+from tests.broker.test_sasl_listeners import authenticate, do_handshake, principal, sasl
 from tests.broker.test_tls_listeners import keywords
 from tests.broker.wire import Client
 from tests.support.tokens import AUDIENCE, EC, ISSUER, RSA, claims, first_message, jwks, signed
@@ -40,7 +40,7 @@ async def test_a_token_logs_in_and_ends_the_connection(start_broker: StartBroker
     keys.write_text(json.dumps(jwks(RSA)))
     broker = await start(start_broker, keys)
     client = await Client.connect(broker.port)
-    await shake_hands(client, "OAUTHBEARER")
+    await do_handshake(client, "OAUTHBEARER")
     done = await authenticate(client, first_message(signed(claims(now()))))
     assert (done.error_code, done.auth_bytes) == (0, b"")
     assert 50_000 < done.session_lifetime_ms <= 60_000, "what is left of the token, without a setting"
@@ -60,7 +60,7 @@ async def test_a_bad_token_fails_after_the_clients_confirmation(
     keys.write_text(json.dumps(jwks(RSA)))
     broker = await start(start_broker, keys)
     client = await Client.connect(broker.port)
-    await shake_hands(client, "OAUTHBEARER")
+    await do_handshake(client, "OAUTHBEARER")
     rejected = await authenticate(client, first_message(signed(claims(now(), aud="another"))))
     assert (rejected.error_code, bytes(rejected.auth_bytes)) == (0, REJECTION.encode())
     failed = await authenticate(client, b"\x01")
@@ -77,7 +77,7 @@ async def test_new_keys_are_taken_over(start_broker: StartBroker, tmp_path: Path
     for each in broker._securities.token_keys:
         each.refresh()
     client = await Client.connect(broker.port)
-    await shake_hands(client, "OAUTHBEARER")
+    await do_handshake(client, "OAUTHBEARER")
     done = await authenticate(client, first_message(signed(claims(now()), EC, "ES256")))
     assert done.error_code == 0 and done.session_lifetime_ms
     await client.close()

@@ -60,7 +60,7 @@ def plaintext_port(broker: Broker) -> int:
     return list(broker._ports.values())[1]
 
 
-async def shake_hands(client: Client, mechanism: str = "PLAIN", version: int = 1) -> SaslHandshakeResponse:
+async def do_handshake(client: Client, mechanism: str = "PLAIN", version: int = 1) -> SaslHandshakeResponse:
     response: SaslHandshakeResponse = await client.call(SaslHandshakeRequest(mechanism=mechanism), version)
     return response
 
@@ -71,7 +71,7 @@ async def authenticate(client: Client, token: bytes = ALICE, version: int = 2) -
 
 
 async def log_in(client: Client, token: bytes = ALICE) -> SaslAuthenticateResponse:
-    assert (await shake_hands(client)).error_code == 0
+    assert (await do_handshake(client)).error_code == 0
     return await authenticate(client, token)
 
 
@@ -102,13 +102,13 @@ async def test_requests_are_served_after_the_login_and_the_principal_is_its_user
     broker = await start(start_broker)
     client = await Client.connect(broker.port)
     assert (await client.call(ApiVersionsRequest(), 0)).error_code == 0
-    handshake = await shake_hands(client)
+    handshake = await do_handshake(client)
     assert handshake.mechanisms == ["PLAIN", "SCRAM-SHA-512"] and principal(broker) == ANONYMOUS
     done = await authenticate(client)
     assert (done.error_code, done.error_message, done.session_lifetime_ms) == (0, "", 0)
     assert principal(broker) == KafkaPrincipal("User", "alice")
     await client.create("t")
-    assert (await shake_hands(client)).error_code == ILLEGAL
+    assert (await do_handshake(client)).error_code == ILLEGAL
     assert (await authenticate(client)).error_code == ILLEGAL
     assert (await client.call(MetadataRequest(topics=None), 9)).topics[0].name == "t"
 
@@ -130,12 +130,12 @@ async def test_all_of_it_at_once(start_broker: StartBroker) -> None:
 async def test_tokens_without_requests_around_them(start_broker: StartBroker) -> None:
     broker = await start(start_broker)
     client = await Client.connect(broker.port)
-    await shake_hands(client, version=0)
+    await do_handshake(client, version=0)
     client.writer.write(struct.pack(">i", len(ALICE)) + ALICE)
     assert await asyncio.wait_for(client.receive_raw(), 20) == b""
     await client.create("t")
     other = await Client.connect(broker.port)
-    await shake_hands(other, version=0)
+    await do_handshake(other, version=0)
     other.writer.write(struct.pack(">i", 5) + b"\0a\0bc")
     assert await other.is_closed()
 
@@ -145,7 +145,7 @@ async def test_a_failed_login_is_answered_after_a_delay_and_nothing_follows(
 ) -> None:
     broker = await start(start_broker)
     client = await Client.connect(broker.port)
-    await shake_hands(client)
+    await do_handshake(client)
     delays = DelayLog(broker)
     wrong = SaslAuthenticateRequest(auth_bytes=b"\0alice\0wrong")
     client.writer.write(frame(wrong, 2, 1) + frame(MetadataRequest(topics=[]), 9, 2))
@@ -186,7 +186,7 @@ async def test_frames_before_the_login_that_end_the_connection(start_broker: Sta
         client.writer.write(sent)
         assert await client.is_closed(), sent
     client = await Client.connect(broker.port)
-    await shake_hands(client)
+    await do_handshake(client)
     client.writer.write(unserved)
     assert await client.is_closed()
     larger = await Client.connect(broker.port)
@@ -213,11 +213,11 @@ async def test_another_request_in_the_middle_of_a_login_has_an_answer_of_its_kin
     broker = await start(start_broker)
     for message, version in ((ApiVersionsRequest(), 0), (SaslHandshakeRequest(mechanism="PLAIN"), 1)):
         client = await Client.connect(broker.port)
-        await shake_hands(client)
+        await do_handshake(client)
         assert (await client.call(message, version)).error_code == ILLEGAL
         assert await client.is_closed()
     client = await Client.connect(broker.port)
-    await shake_hands(client)
+    await do_handshake(client)
     assert (await client.call(MetadataRequest(topics=[]), 9)).brokers == []
     assert await client.is_closed()
 
@@ -225,7 +225,7 @@ async def test_another_request_in_the_middle_of_a_login_has_an_answer_of_its_kin
 async def test_a_mechanism_that_is_not_enabled(start_broker: StartBroker) -> None:
     broker = await start(start_broker)
     client = await Client.connect(broker.port)
-    answer = await shake_hands(client, "OAUTHBEARER")
+    answer = await do_handshake(client, "OAUTHBEARER")
     assert answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM
     assert answer.mechanisms == ["PLAIN", "SCRAM-SHA-512"] and await client.is_closed()
 
@@ -239,7 +239,7 @@ async def test_a_login_has_its_lifetime(start_broker: StartBroker) -> None:
     await client.create("t")
     now += 2.0
     assert (await log_in(client)).session_lifetime_ms == 3000
-    assert (await shake_hands(client)).error_code == ILLEGAL, "twice within a second"
+    assert (await do_handshake(client)).error_code == ILLEGAL, "twice within a second"
     now += 3.5
     assert (await log_in(client)).error_code == 0, "a new login is served after the end of the last one"
     await client.create("u")
@@ -257,7 +257,7 @@ async def test_another_user_cannot_take_over_a_connection(start_broker: StartBro
 
 
 async def scram_login(client: Client, user: str, password: str) -> SaslAuthenticateResponse:
-    assert (await shake_hands(client, "SCRAM-SHA-512")).error_code == 0
+    assert (await do_handshake(client, "SCRAM-SHA-512")).error_code == 0
     first = f"n={user},r=abc"
     answer = await authenticate(client, f"n,,{first}".encode())
     server_first = bytes(answer.auth_bytes).decode()
@@ -268,7 +268,7 @@ async def scram_login(client: Client, user: str, password: str) -> SaslAuthentic
 async def shown_by_scram(port: int, user: str) -> tuple[str, str]:
     """Salt and iterations that a client is shown."""
     client = await Client.connect(port)
-    await shake_hands(client, "SCRAM-SHA-512")
+    await do_handshake(client, "SCRAM-SHA-512")
     answer = await authenticate(client, f"n,,n={user},r=c".encode())
     fields = dict(each.split("=", 1) for each in bytes(answer.auth_bytes).decode().split(","))
     await client.close()

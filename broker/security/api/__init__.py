@@ -27,7 +27,7 @@ from lockstep.broker.security.api.sasl_authenticate import SaslAuthenticate
 from lockstep.broker.security.api.sasl_handshake import SaslHandshake
 from lockstep.broker.security.delegation_tokens import DelegationTokens
 from lockstep.broker.security.scram_users import ScramUsers
-from lockstep.broker.security.token_access import TokenAccess
+from lockstep.broker.security.token_request_policy import TokenRequestPolicy
 from lockstep.storage.rate_limited_log import RateLimitedLog
 
 
@@ -35,7 +35,7 @@ def build_handlers(
     rate_limited_log: RateLimitedLog,
     scram_users: ScramUsers,
     tokens: DelegationTokens,
-    token_access: TokenAccess,
+    token_request_policy: TokenRequestPolicy,
     quotas: QuotaTable,
     quota_changes: QuotaChanges,
     authorizer: Authorizer = ALLOW_ALL,
@@ -44,12 +44,12 @@ def build_handlers(
     return [
         AlterClientQuotas(quota_changes, authorizer),
         AlterUserScramCredentials(scram_users, authorizer),
-        CreateDelegationToken(tokens, token_access, authorizer),
+        CreateDelegationToken(tokens, token_request_policy, authorizer),
         DescribeClientQuotas(quotas, authorizer),
-        DescribeDelegationToken(tokens, token_access, authorizer),
+        DescribeDelegationToken(tokens, token_request_policy, authorizer),
         DescribeUserScramCredentials(scram_users, authorizer),
-        ExpireDelegationToken(tokens, token_access),
-        RenewDelegationToken(tokens, token_access),
+        ExpireDelegationToken(tokens, token_request_policy),
+        RenewDelegationToken(tokens, token_request_policy),
         SaslAuthenticate(rate_limited_log),
         SaslHandshake(rate_limited_log),
     ]

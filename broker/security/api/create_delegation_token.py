@@ -11,7 +11,7 @@ from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.kafka_principal import USER_TYPE, KafkaPrincipal
 from lockstep.broker.requests.request_context import ClientContext, Needs, RequestHandler
 from lockstep.broker.security.delegation_tokens import DelegationTokens
-from lockstep.broker.security.token_access import NO_TIME, TokenAccess
+from lockstep.broker.security.token_request_policy import NO_TIME, TokenRequestPolicy
 from lockstep.protocol.acl_codes import AclOperation, AclResourceType
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
@@ -31,14 +31,17 @@ class CreateDelegationToken(RequestHandler):
     needs = Needs.CONTROLLER
 
     def __init__(
-        self, tokens: DelegationTokens, token_access: TokenAccess, authorizer: Authorizer = ALLOW_ALL
+        self,
+        tokens: DelegationTokens,
+        token_request_policy: TokenRequestPolicy,
+        authorizer: Authorizer = ALLOW_ALL,
     ) -> None:
-        self._tokens, self._token_access = tokens, token_access
+        self._tokens, self._token_request_policy = tokens, token_request_policy
         self._access = authorizer.access(self.api_key)
 
     def is_local(self, client: ClientContext, request: CreateDelegationTokenRequest) -> bool:
         """True for a client that is rejected where it is connected."""
-        return not self._token_access.is_allowed(client)
+        return not self._token_request_policy.is_allowed(client)
 
     async def handle(
         self, client: ClientContext, header: RequestHeader, request: CreateDelegationTokenRequest
@@ -53,7 +56,7 @@ class CreateDelegationToken(RequestHandler):
         if header.api_version >= REQUESTER_MIN_VERSION:
             response.token_requester_principal_type = requester.principal_type
             response.token_requester_principal_name = requester.name
-        if not self._token_access.is_allowed(client):
+        if not self._token_request_policy.is_allowed(client):
             return _reject(response, ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED)
         if owner != requester and not self._access.allows(
             client, AclOperation.CREATE_TOKENS, AclResourceType.USER, str(owner)

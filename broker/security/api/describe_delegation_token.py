@@ -10,7 +10,7 @@ from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.kafka_principal import KafkaPrincipal
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.broker.security.delegation_tokens import DelegationToken, DelegationTokens
-from lockstep.broker.security.token_access import TokenAccess
+from lockstep.broker.security.token_request_policy import TokenRequestPolicy
 from lockstep.protocol.acl_codes import AclOperation, AclResourceType
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
@@ -31,16 +31,19 @@ class DescribeDelegationToken(RequestHandler):
     versions = (1, 3)
 
     def __init__(
-        self, tokens: DelegationTokens, token_access: TokenAccess, authorizer: Authorizer = ALLOW_ALL
+        self,
+        tokens: DelegationTokens,
+        token_request_policy: TokenRequestPolicy,
+        authorizer: Authorizer = ALLOW_ALL,
     ) -> None:
-        self._tokens, self._token_access = tokens, token_access
+        self._tokens, self._token_request_policy = tokens, token_request_policy
         self._access = authorizer.access(self.api_key)
 
     def handle(
         self, client: ClientContext, header: RequestHeader, request: DescribeDelegationTokenRequest
     ) -> HandlerResponse:
         """The tokens, with their secrets; those that the client may not see are left out."""
-        if not self._token_access.is_allowed(client):
+        if not self._token_request_policy.is_allowed(client):
             error = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
             return DescribeDelegationTokenResponse(error_code=error)
         owners: set[KafkaPrincipal] | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, Needs, RequestHandler
 from lockstep.broker.security.delegation_tokens import DelegationTokens
-from lockstep.broker.security.token_access import NO_TIME, TokenAccess
+from lockstep.broker.security.token_request_policy import NO_TIME, TokenRequestPolicy
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.renew_delegation_token import (
@@ -21,18 +21,18 @@ class RenewDelegationToken(RequestHandler):
     versions = (1, 2)
     needs = Needs.CONTROLLER
 
-    def __init__(self, tokens: DelegationTokens, token_access: TokenAccess) -> None:
-        self._tokens, self._token_access = tokens, token_access
+    def __init__(self, tokens: DelegationTokens, token_request_policy: TokenRequestPolicy) -> None:
+        self._tokens, self._token_request_policy = tokens, token_request_policy
 
     def is_local(self, client: ClientContext, request: RenewDelegationTokenRequest) -> bool:
         """True for a client that is rejected where it is connected."""
-        return not self._token_access.is_allowed(client)
+        return not self._token_request_policy.is_allowed(client)
 
     def handle(
         self, client: ClientContext, header: RequestHeader, request: RenewDelegationTokenRequest
     ) -> HandlerResponse:
         """The token's new end."""
-        if not self._token_access.is_allowed(client):
+        if not self._token_request_policy.is_allowed(client):
             error = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
             return RenewDelegationTokenResponse(error_code=error, expiry_timestamp_ms=NO_TIME)
         return self._renew(client, bytes(request.hmac), request.renew_period_ms)

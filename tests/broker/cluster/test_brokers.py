@@ -15,7 +15,7 @@ from lockstep.storage.log.segment_files import segment_name
 from lockstep.storage.log.state_file import SLOT_BYTES, STATE_NAME
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.peers.network import PeerNetwork
-from lockstep.storage.peers.outgoing import NOBODY_THERE
+from lockstep.storage.peers.outgoing import CONNECTION_REFUSED
 from tests.broker.conftest import StartCluster
 from tests.broker.wire import batch, fetch_request, frame
 
@@ -120,7 +120,7 @@ async def test_a_leader_that_is_heard_has_not_ended_though_its_port_refuses(
     for (node_id, _), incoming in list(led._incoming.items()):
         if node_id == follower:
             incoming.abort()
-    await cluster.until(lambda: followed._peers[leader].control.problem == NOBODY_THERE, "refusal")
+    await cluster.until(lambda: followed._peers[leader].control.problem == CONNECTION_REFUSED, "refusal")
     assert gone == []
     await cluster.stop(leader)
     await cluster.until(lambda: leader in gone, "end of the leader")

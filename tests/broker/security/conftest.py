@@ -21,7 +21,7 @@ from lockstep.broker.security.delegation_tokens import (
 )
 from lockstep.broker.security.scram import Credential
 from lockstep.broker.security.scram_users import ScramChange, ScramUsers
-from lockstep.broker.security.token_access import TokenAccess
+from lockstep.broker.security.token_request_policy import TokenRequestPolicy
 from lockstep.storage.rate_limited_log import RateLimitedLog
 from tests.broker.fakes import Caller
 
@@ -38,7 +38,10 @@ def caller() -> Caller:
 
     log = RateLimitedLog(time.monotonic, logging.getLogger("lockstep.connection"))
     tokens = DelegationTokens(DelegationTokenRules(), DelegationTokenCache(), _record_nothing, lambda: 0, str)
-    users, token_access = ScramUsers(lambda: stored, record), TokenAccess(lambda listener: listener)
+    users, token_request_policy = (
+        ScramUsers(lambda: stored, record),
+        TokenRequestPolicy(lambda listener: listener),
+    )
     quotas = QuotaTable()
 
     async def record_quotas(changes: Sequence[QuotaChange]) -> None:
@@ -46,7 +49,7 @@ def caller() -> Caller:
             apply_quota_command(quotas, quota_command(*each))
 
     changes = QuotaChanges(quotas, record_quotas, asyncio.Lock())
-    return Caller(*api.build_handlers(log, users, tokens, token_access, quotas, changes))
+    return Caller(*api.build_handlers(log, users, tokens, token_request_policy, quotas, changes))
 
 
 async def _record_nothing(changes: Sequence[TokenChange]) -> None:

@@ -146,7 +146,7 @@ def test_a_url_is_fetched_when_it_is_time_or_a_key_is_wanted(issuer: Issuer) -> 
     keys.refresh()
     assert issuer.requests == 2
     issuer.body = json.dumps(jwks()).encode()
-    keys.want()
+    keys.request_refresh()
     keys.refresh()
     assert issuer.requests == 2, "not twice in a pause"
     clock.now += MIN_PAUSE_SECONDS

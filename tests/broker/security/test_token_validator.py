@@ -30,19 +30,19 @@ STRANGER = RSAKey.generate_key(2_048, {"kid": "rsa"})
 
 
 class Keys:
-    """The known keys, and how often more were wanted."""
+    """The known keys, and how often a refresh was requested."""
 
     def __init__(self, *keys: RSAKey | ECKey) -> None:
         self.known: tuple[TokenKey, ...] = parse_keys(jwks(*keys))
-        self.wanted = 0
+        self.requested = 0
 
-    def want(self) -> None:
-        self.wanted += 1
+    def request_refresh(self) -> None:
+        self.requested += 1
 
 
 def validate(token: str, rules: TokenRules = RULES, keys: Keys | None = None, now: int = NOW) -> ValidToken:
     used = Keys() if keys is None else keys
-    return TokenValidator(rules, lambda: used.known, used.want, lambda: now).validate(token)
+    return TokenValidator(rules, lambda: used.known, used.request_refresh, lambda: now).validate(token)
 
 
 def test_both_algorithms() -> None:
@@ -131,9 +131,9 @@ def test_an_unknown_key_lets_keys_be_fetched() -> None:
     keys = Keys(EC)
     with pytest.raises(InvalidToken, match="its key 'rsa' for RS256 is not among the 1 known"):
         validate(signed(claims()), keys=keys)
-    assert keys.wanted == 1
+    assert keys.requested == 1
     keys.known = parse_keys(jwks())
-    assert validate(signed(claims()), keys=keys) == ALICE and keys.wanted == 1
+    assert validate(signed(claims()), keys=keys) == ALICE and keys.requested == 1
 
 
 def test_a_token_without_key_id_is_tried_with_the_first_keys_of_its_algorithm() -> None:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from lockstep.storage.peers.network import PeerError, PeerLimits, PeerUnreachable
-from lockstep.storage.peers.outgoing import NOBODY_THERE
+from lockstep.storage.peers.outgoing import CONNECTION_REFUSED
 from lockstep.storage.raft.messages import Append, Heartbeat, Install, Message, VoteRequest
 from lockstep.storage.snapshot_chunk import ChunkPayload, PayloadKind
 from tests.storage.peers.nodes import Node, nodes, until
@@ -118,7 +118,7 @@ async def _dialed_in_vain(node: Node) -> None:
     control = node.network._peers[2].control
 
     def is_refused() -> bool:
-        if control.problem == NOBODY_THERE:
+        if control.problem == CONNECTION_REFUSED:
             return True
         control.retry_now()
         return False

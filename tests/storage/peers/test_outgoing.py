@@ -21,7 +21,13 @@ from lockstep.protocol.peer_messages import (
 )
 from lockstep.storage.peers.envelope import pack, unpack
 from lockstep.storage.peers.network import PeerLimits, PeerUnreachable
-from lockstep.storage.peers.outgoing import NO_LISTENER, NOBODY_THERE, NOT_FOUND, SILENT, Link
+from lockstep.storage.peers.outgoing import (
+    CONNECTION_REFUSED,
+    HANDSHAKE_TIMEOUT,
+    NO_LISTENER,
+    NOT_FOUND,
+    Link,
+)
 from lockstep.storage.peers.tls_socket import TlsSocket
 from lockstep.storage.raft.messages import Append, Heartbeat
 from tests.storage.peers.nodes import Node, Stranger, nodes, until
@@ -184,7 +190,7 @@ async def test_anything_but_a_welcome_is_no_link() -> None:
             # A link dials again when its dial before has ended: what is said of it then rests on this answer.
             await until(lambda: min(deaf.answered.values()) > 1)
             assert not node.network.is_up(2)
-            problem = SILENT if answer == b"\0\0" else NO_LISTENER
+            problem = HANDSHAKE_TIMEOUT if answer == b"\0\0" else NO_LISTENER
             await until(lambda problem=problem: node.network.problem(2) == problem)  # type: ignore[misc]
         deaf.answers(b"".join(pack(HandshakeAccepted())[0]))
         await until(lambda: node.network.is_up(2))
@@ -207,12 +213,12 @@ async def test_why_a_node_is_not_reached_is_known_in_words() -> None:
                 assert first.network.address(node_id) == address
             # On a busy machine a dial may be given up before its answer; the next one tells.
             refused = "it rejects this node: this is node 2, not 4"
-            wanted = {3: NOBODY_THERE, 4: refused, 5: NOT_FOUND}
+            wanted = {3: CONNECTION_REFUSED, 4: refused, 5: NOT_FOUND}
             await until(lambda: {each: first.network.problem(each) for each in wanted} == wanted)
         assert first.network.address(6) is None
         deaf.answer = b""
         first.network.add_node(2, "127.0.0.1", deaf.port)
-        await until(lambda: first.network.problem(2) == SILENT)
+        await until(lambda: first.network.problem(2) == HANDSHAKE_TIMEOUT)
 
 
 async def test_one_address_of_two_that_refuses_is_no_proof(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -255,4 +261,4 @@ async def test_one_address_of_two_that_refuses_is_no_proof(monkeypatch: pytest.M
             assert node.absent == [], "whatever it was, it was no refusal"
             places[:] = [refuses, ("::1", 1)]  # a machine without IPv6
             await until(lambda: 2 in node.absent)
-            await until(lambda: node.network.problem(2) == NOBODY_THERE)
+            await until(lambda: node.network.problem(2) == CONNECTION_REFUSED)

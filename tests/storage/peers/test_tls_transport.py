@@ -17,7 +17,7 @@ from pathlib import Path
 from lockstep.protocol.peer_messages import HandshakeAccepted, HandshakeRejected, PeerHandshake
 from lockstep.storage.peers.envelope import pack
 from lockstep.storage.peers.limits import PeerLimits
-from lockstep.storage.peers.outgoing import SILENT
+from lockstep.storage.peers.outgoing import HANDSHAKE_TIMEOUT
 from lockstep.storage.peers.peer_tls import NO_TLS, REQUIRED, PeerTls
 from lockstep.storage.raft.messages import Append, VoteRequest
 from tests.storage.peers.nodes import Node, Stranger, nodes, until
@@ -135,7 +135,7 @@ async def refuse(refusal: Refusal) -> None:
             assert refusal.told in stranger.refused[0][1]
         if refusal.distrusts:
             await until(lambda: any(refusal.distrusts in each and about in each for each in lines))
-        await until(lambda: stranger.network.problem(1) not in ("", SILENT))
+        await until(lambda: stranger.network.problem(1) not in ("", HANDSHAKE_TIMEOUT))
         stranger.network.send(1, 1, VOTE)
         other.network.notify(1, 3, b"goes on")
         await until(lambda: bool(one.told))

@@ -18,7 +18,7 @@ NO_TIME: Final = -1
 """A time in the response to a request that is not allowed."""
 
 
-class TokenAccess:
+class TokenRequestPolicy:
     """See the module. Args: protocol_of: the security protocol of a listener, by its name."""
 
     def __init__(self, protocol_of: Callable[[str], str]) -> None:

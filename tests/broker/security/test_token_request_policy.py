@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lockstep.broker.requests.kafka_principal import ANONYMOUS, KafkaPrincipal
 from lockstep.broker.requests.request_context import ClientContext
-from lockstep.broker.security.token_access import TokenAccess
+from lockstep.broker.security.token_request_policy import TokenRequestPolicy
 from tests.support.cases import each_case
 
 ALICE = KafkaPrincipal("User", "alice")
@@ -27,4 +27,4 @@ BY_TOKEN = KafkaPrincipal("User", "alice", token_authenticated=True)
 def test_who_may_ask(protocol: str, principal: KafkaPrincipal, is_forwarded: bool, allowed: bool) -> None:
     client = ClientContext("L", "10.1.2.3:999", "10.1.2.4", principal)
     client.is_forwarded = is_forwarded
-    assert TokenAccess(lambda name: protocol).is_allowed(client) == allowed
+    assert TokenRequestPolicy(lambda name: protocol).is_allowed(client) == allowed
