@@ -71,8 +71,8 @@ class QuotaRate:
         rate = total / (window_ms / 1000) if window_ms else 0.0
         if rate <= self.limit:
             return 0
-        wait_ms = (rate - self.limit) / self.limit * window_ms
-        return int(min(math.floor(wait_ms + 0.5), self._max_throttle_ms))
+        wait_ms = min((rate - self.limit) / self.limit * window_ms, self._max_throttle_ms)  # may be infinite
+        return math.floor(wait_ms + 0.5)
 
     def charge(self, value: float, now_ms: int) -> int:
         """Count what was used, and return how long to wait for it."""

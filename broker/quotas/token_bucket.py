@@ -39,7 +39,9 @@ class TokenBucket:
     def throttle_ms(self, now_ms: int) -> int:
         """Milliseconds until there is no debt; 0 where there is none."""
         debt = -self.tokens(now_ms)
-        return int(min(math.floor(debt / self.limit * 1000 + 0.5), MAX_THROTTLE_MS)) if debt > 0 else 0
+        if debt <= 0:
+            return 0
+        return math.floor(min(debt / self.limit * 1000, MAX_THROTTLE_MS) + 0.5)
 
     def is_idle(self, now_ms: int) -> bool:
         """True if it is full."""

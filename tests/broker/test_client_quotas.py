@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import socket
 from pathlib import Path
 from typing import Any
+
+import uvloop
 
 from lockstep.broker.network.connection import Connection
 from lockstep.broker.server import Broker
@@ -15,7 +19,7 @@ from lockstep.protocol.messages.create_topics import CreatableTopic, CreateTopic
 from lockstep.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from lockstep.protocol.messages.list_groups import ListGroupsRequest
 from lockstep.protocol.messages.metadata import MetadataRequest
-from tests.broker.conftest import StartBroker
+from tests.broker.conftest import StartBroker, small_settings
 from tests.broker.fakes import open_connections
 from tests.broker.quotas.served import ADMIN, alter, describe, stop_clock
 from tests.broker.waiting import until
@@ -301,6 +305,34 @@ async def test_connections_above_the_rate_of_their_address_are_closed(broker: Br
     await accepted[0].call(ApiVersionsRequest(), 0)
     for each in (*accepted, refused):
         await each.close()
+
+
+def served_at_once(port: int, connections: int) -> int:
+    """How many new connections get a response to the request that they begin with."""
+    served = 0
+    for _ in range(connections):
+        with socket.create_connection(("127.0.0.1", port)) as connected:
+            connected.sendall(frame(ApiVersionsRequest(), 0))
+            connected.settimeout(30)
+            with contextlib.suppress(ConnectionResetError):
+                served += bool(connected.recv(1))
+    return served
+
+
+def test_a_connection_too_many_is_not_served_what_it_sends_at_once(tmp_path: Path) -> None:
+    """On the loop of `lockstep serve`, which reads before it calls what a new connection has scheduled."""
+
+    async def run() -> int:
+        broker = Broker(small_settings(tmp_path))
+        await broker.start()
+        try:
+            stop_clock(broker)
+            await alter(broker.port, {"ip": "127.0.0.1"}, connection_creation_rate=1)
+            return await asyncio.to_thread(served_at_once, broker.port, 12)
+        finally:
+            await broker.stop()
+
+    assert uvloop.run(run()) == 10
 
 
 async def test_quotas_survive_a_restart(start_broker: StartBroker, tmp_path: Path) -> None:

@@ -98,3 +98,12 @@ def test_a_bucket_gives_fractions_and_bounds_the_wait() -> None:
     slow = TokenBucket(1e-9, WINDOW, 0)
     slow.record(1, 0)
     assert slow.throttle_ms(0) == MAX_THROTTLE_MS
+
+
+def test_the_smallest_limits_wait_for_the_longest() -> None:
+    """Their quotient is infinite, which is no number of milliseconds."""
+    assert QuotaRate(1e-320, QuotaWindow()).charge(1.0, 0) == MAX_THROTTLE_MS
+    assert QuotaRate(1e-320, QuotaWindow(), 1_000).charge(1.0, 0) == 1_000
+    bucket = TokenBucket(5e-324, QuotaWindow(), 0)
+    bucket.record(1.0, 0)
+    assert bucket.throttle_ms(0) == MAX_THROTTLE_MS
