@@ -46,6 +46,13 @@ class AclBinding(NamedTuple):
     operation: AclOperation
     permission: AclPermissionType
 
+    def __str__(self) -> str:
+        """The form of log lines: `ALLOW READ on LITERAL TOPIC orders to User:bob from *`."""
+        return (
+            f"{self.permission.name} {self.operation.name} on {self.pattern_type.name} "
+            f"{self.resource_type.name} {self.resource_name} to {self.principal} from {self.host}"
+        )
+
     @classmethod
     def of(cls, parts: Sequence[Any]) -> AclBinding:
         """The ACL of its parts as numbers and texts; a number that is not known is UNKNOWN."""

@@ -6,7 +6,8 @@ client properties (`property_names`) become their `security`: TLS with the keys 
 `tls_transport` drives for asyncio, and logins by `sasl`.
 `cluster_connections` finds brokers (`bootstrap`), leaders and coordinators, `client` has the requests of
 topics and records, `followed_topic` one topic while its leaders move, `groups` and `group_member` consumer
-groups, `acls` ACLs, `cluster` the administration of nodes and log groups; `retry_policy` waits between tries.
+groups, `acls` ACLs, `quotas` client quotas, `cluster` the administration of nodes and log groups;
+`retry_policy` waits between tries.
 
 Invariant: nothing here imports more of Lockstep than `lockstep.protocol`, because Spark's executors are sent
 these two packages and the connector alone.

@@ -303,7 +303,9 @@ class Client(ClusterConnections):
         request = InitProducerIdRequest(transactional_id=None)
         answer = await (await self._any()).call(request, InitProducerIdResponse)
         if answer.error_code:
-            raise BrokerError(answer.error_code, "a producer id")
+            is_denied = answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+            reason = "this client may not write to any topic (WRITE on a TOPIC)" if is_denied else None
+            raise BrokerError(answer.error_code, "a producer id", reason)
         return answer.producer_id, answer.producer_epoch
 
     async def produce(self, topic: TopicMetadata, partition: int, batch: Buffer, *, acks: int = -1) -> int:

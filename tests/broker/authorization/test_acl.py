@@ -143,3 +143,7 @@ def test_the_numbers_of_the_wire() -> None:
     assert AclBinding.of((99, "orders", 3, "User:alice", "*", 99, 3)) == ACL._replace(
         resource_type=AclResourceType.UNKNOWN, operation=AclOperation.UNKNOWN
     )
+
+
+def test_an_acl_as_the_log_has_it() -> None:
+    assert str(ACL) == "ALLOW READ on LITERAL TOPIC orders to User:alice from *"
