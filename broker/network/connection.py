@@ -107,7 +107,12 @@ class Connection(ChannelMute, asyncio.BufferedProtocol):
             connected_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._transport.set_write_buffer_limits(high=self._shared.write_buffer_bytes)
         if self._shared.quotas.has_connection_rates:
-            self._shared.loop.call_soon(self._shared.throttles.admit, self, self._host)
+            self._pauses, self._queued_frames = 1, deque()  # it may read before `_admit` is called
+            self._shared.loop.call_soon(self._admit)
+
+    def _admit(self) -> None:
+        self._shared.throttles.admit(self, self._host)
+        self._end_pause()
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._reader.get_buffer(sizehint)
