@@ -304,3 +304,27 @@ async def test_pipelined_requests_and_closes_in_good_order(start_broker: StartBr
     writer.write(b"\x00\x00\x00\x04\x00\x00\x63\x63")  # an API that there is not
     assert await asyncio.wait_for(reader.read(), 20) == b"", "a close notification, no cut"
     await until(lambda: not len(broker.assembly.connections))
+
+
+async def test_a_client_that_closes_while_it_is_throttled_holds_no_connection(
+    start_broker: StartBroker, tmp_path: Path
+) -> None:
+    """It says that its TLS session ends, a few bytes that nobody reads, and closes its socket, as Kafka's."""
+    broker = await start_broker(**keywords(tls()))
+    connections, context = broker.assembly.connections, of_client(tmp_path)
+
+    def open_socket() -> ssl.SSLSocket:
+        plain = socket.create_connection(("127.0.0.1", broker.port))
+        encrypted = context.wrap_socket(plain, server_hostname="127.0.0.1")
+        encrypted.sendall(frame(ApiVersionsRequest(), 0, 1))
+        encrypted.recv(1)
+        return encrypted
+
+    client = await asyncio.to_thread(open_socket)
+    (connection,) = open_connections(connections)
+    connections.throttles.mute(connection, "test", 2**31 - 1)
+    client.setblocking(False)
+    with pytest.raises(ssl.SSLError):
+        client.unwrap()
+    client.close()
+    await until(lambda: len(connections) == 0)
