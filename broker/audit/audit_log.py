@@ -1,25 +1,34 @@
 """The audit log: a file with one JSON object a line for each administrative operation on a resource.
 
 Owns: the file, and the form of a line. Invariants: a line is written after the operation and before the
-client has its response; the node that executed the request writes it, once, with the client's own principal
-and address. A file that was moved or removed is made again at the next line, so any tool may rotate it. A
-line that cannot be written is a warning and no failure of the operation, which has happened. Does not: flush
-to the disk, rotate, or decide which requests have lines (`audited_operations.py`).
+client has its response, once, with the client's own principal and address: by the node that executed the
+request, or by the client's node where several nodes execute parts of it. A file that was moved or removed is
+made again at the next line, so any tool may rotate it. A line that cannot be written is a warning and no
+failure of the operation, which has happened. What a request of a client without rights can write is limited.
+Does not: flush to the disk, rotate, or decide which requests have lines (`audited_operations.py`).
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from io import TextIOWrapper
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
 from typing import Any, Final
 
-from lockstep.broker.audit.audited_operations import AUDITED, AuditedOperation
+from lockstep.broker.audit.audited_operations import (
+    AUDITED,
+    CLUSTER,
+    CLUSTER_NAME,
+    AuditedOperation,
+)
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, await_response
-from lockstep.broker.requests.router import Router
+from lockstep.broker.requests.router import Route, Router
 from lockstep.broker.settings.properties import ConfigError
 from lockstep.protocol.api import RequestHeader, messages_for
 from lockstep.protocol.cluster_messages import LockstepClusterRequest
@@ -35,9 +44,24 @@ DENIALS: Final = frozenset(
         ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
         ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
         ErrorCode.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+        ErrorCode.DELEGATION_TOKEN_OWNER_MISMATCH,
+        ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED,
     }
 )
 """The errors of a client without the right; every other error is of an operation that was allowed."""
+
+MAX_WITHOUT_EFFECT: Final = 100
+"""LIMIT. Lines of one request about operations that were denied or failed; a last line counts the others, so
+that a client without rights does not fill the disk. What was done has a line always."""
+LINES_A_TURN: Final = 100
+"""Written at once; other work has its turn between two such parts."""
+FILE_MODE: Final = 0o640
+MAX_NAME: Final = 1_000
+"""LIMIT. Characters of a client id or of a resource's name."""
+MAX_LINE: Final = 65_536
+"""LIMIT. Characters; of a longer line the details are left out, and its length is there."""
+FAILED_REQUEST: Final = AuditedOperation(CLUSTER, CLUSTER_NAME, ErrorCode.UNKNOWN_SERVER_ERROR)
+"""For a request whose handler failed, and for operations that have no line of their own."""
 
 Handle = Callable[[ClientContext, RequestHeader, Any], HandlerResponse]
 
@@ -67,13 +91,15 @@ class AuditLog:
         """Have the audited requests written from now on."""
         for api_key in AUDITED:
             route = router.route_of(api_key)
-            route.handle = self._wrap(route.handle)
+            route.handle = self._wrap(route)
 
-    def _wrap(self, handle: Handle) -> Handle:
+    def _wrap(self, route: Route) -> Handle:
+        handle, is_forwarded_whole = route.handle, route.needs_controller
+
         def handle_and_write(client: ClientContext, header: RequestHeader, request: Any) -> HandlerResponse:
             response = handle(client, header, request)
-            if client.is_node:
-                return response
+            if client.is_node or (client.is_forwarded and not is_forwarded_whole):
+                return response  # in a request of any node's the client's node has the whole of it
             if isinstance(request, LockstepClusterRequest):
                 request = LockstepClusterRequest(body=bytes(request.body))  # the buffer is not ours later
             return self._write_response(client, header, request, response)
@@ -83,31 +109,55 @@ class AuditLog:
     async def _write_response(
         self, client: ClientContext, header: RequestHeader, request: Any, pending: HandlerResponse
     ) -> object | None:
-        response = await await_response(pending)
-        if self._file is not None:
-            for operation in AUDITED[header.api_key](request, response):
-                self._file.append(self._line(client, header, operation))
+        try:
+            response = await await_response(pending)
+        except Exception:
+            self._append([self._line(client, header, FAILED_REQUEST)])
+            raise
+        lines: list[str] = []
+        without_effect = 0
+        for operation in AUDITED[header.api_key](request, response):
+            if operation.error:
+                without_effect += 1
+                if without_effect > MAX_WITHOUT_EFFECT:
+                    continue
+            lines.append(self._line(client, header, operation))
+            if len(lines) >= LINES_A_TURN:
+                self._append(lines)
+                lines = []
+                await asyncio.sleep(0)
+        if without_effect > MAX_WITHOUT_EFFECT:
+            left_out = {"left_out": without_effect - MAX_WITHOUT_EFFECT}
+            lines.append(self._line(client, header, FAILED_REQUEST._replace(details=left_out)))
+        self._append(lines)
         return response
 
+    def _append(self, lines: Sequence[str]) -> None:
+        if self._file is not None and lines:
+            self._file.append(lines)
+
     def _line(self, client: ClientContext, header: RequestHeader, operation: AuditedOperation) -> str:
-        error = ErrorCode(operation.error)
-        return json.dumps(
-            {
-                "time": utc_time(self._clock_ms()),
-                "node": self._node_id,
-                "principal": str(client.principal),
-                "host": client.host,
-                "listener": client.listener,
-                "client_id": header.client_id,
-                "api": messages_for(header.api_key)[0].__name__.removesuffix("Request"),
-                "resource_type": operation.resource_type,
-                "resource": operation.resource,
-                "result": "DENIED" if error in DENIALS else "ALLOWED",
-                "error": error.name,
-                "details": dict(operation.details),
-            },
-            ensure_ascii=False,
-        )
+        error, client_id = ErrorCode(operation.error), header.client_id
+        fields: dict[str, object] = {
+            "time": utc_time(self._clock_ms()),
+            "node": self._node_id,
+            "principal": str(client.principal),
+            "host": client.host,
+            "listener": client.listener,
+            "client_id": None if client_id is None else client_id[:MAX_NAME],
+            "api": messages_for(header.api_key)[0].__name__.removesuffix("Request"),
+            "resource_type": operation.resource_type,
+            "resource": operation.resource[:MAX_NAME],
+            "result": "DENIED" if error in DENIALS else "ALLOWED",
+            "error": error.name,
+        }
+        if client.principal.token_authenticated:
+            fields["delegation_token"] = True
+        details = dict(operation.details)
+        line = json.dumps(fields | {"details": details})
+        if len(line) > MAX_LINE:
+            line = json.dumps(fields | {"details": {"too_long": len(line)}})
+        return line
 
 
 class _AuditFile(WatchedFileHandler):
@@ -117,9 +167,13 @@ class _AuditFile(WatchedFileHandler):
         super().__init__(path, encoding="utf-8", errors="backslashreplace")
         self._log = log
 
-    def append(self, line: str) -> None:
-        """Append a line, to a new file if this one was moved."""
-        record = logging.LogRecord(SETTING, logging.INFO, "", 0, line, None, None)
+    def _open(self) -> TextIOWrapper:
+        fd = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT, FILE_MODE)
+        return TextIOWrapper(os.fdopen(fd, "ab"), encoding=self.encoding, errors=self.errors)
+
+    def append(self, lines: Sequence[str]) -> None:
+        """Append lines, to a new file if this one was moved."""
+        record = logging.LogRecord(SETTING, logging.INFO, "", 0, "\n".join(lines), None, None)
         try:
             self.emit(record)
         except OSError:  # of opening the new file; what writing raises comes by `handleError`

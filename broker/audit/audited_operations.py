@@ -22,7 +22,9 @@ CLUSTER: Final = "CLUSTER"
 CLUSTER_NAME: Final = "kafka-cluster"
 """The name of the only cluster, as ACLs have it."""
 SCRAM_MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
-SHOWN_CONFIGS: Final = (ResourceType.TOPIC, ResourceType.GROUP)
+MAX_COMMAND_BYTES: Final = 1000
+"""Of `lockstep cluster`; a longer one is rejected."""
+TYPES_WITH_LOGGED_VALUES: Final = (ResourceType.TOPIC, ResourceType.GROUP)
 """Resources whose configurations have no secrets."""
 
 
@@ -124,6 +126,20 @@ def _alter_replica_log_dirs(request: Any, response: Any) -> Operations:
             yield AuditedOperation("TOPIC", topic.topic_name, partition.error_code, details)
 
 
+def _write_txn_markers(request: Any, response: Any) -> Operations:
+    """The markers of `kafka-transactions --abort`."""
+    committed = {each.producer_id: each.transaction_result for each in request.markers}
+    for marker in response.markers:
+        for topic in marker.topics:
+            for partition in topic.partitions:
+                details = {
+                    "partition": partition.partition_index,
+                    "producer_id": marker.producer_id,
+                    "marker": "COMMIT" if committed[marker.producer_id] else "ABORT",
+                }
+                yield AuditedOperation("TOPIC", topic.name, partition.error_code, details)
+
+
 # --- configurations and groups -----------------------------------------------------------------------------
 
 
@@ -131,7 +147,7 @@ def _alter_configs(request: Any, response: Any) -> Operations:
     asked = {(each.resource_type, each.resource_name): each.configs for each in request.resources}
     for result in response.responses:
         key = (result.resource_type, result.resource_name)
-        shown = result.resource_type in SHOWN_CONFIGS
+        shown = result.resource_type in TYPES_WITH_LOGGED_VALUES
         configs: list[dict[str, object]] = []
         for config in asked[key]:
             change: dict[str, object] = {"name": config.name}
@@ -230,7 +246,7 @@ def _create_delegation_token(request: Any, response: Any) -> Operations:
     return [AuditedOperation("DELEGATION_TOKEN", response.token_id, response.error_code, details)]
 
 
-def _of_delegation_token(request: Any, response: Any) -> Operations:
+def _renew_or_expire_delegation_token(request: Any, response: Any) -> Operations:
     details = {"expiry_timestamp_ms": response.expiry_timestamp_ms}
     return [AuditedOperation("DELEGATION_TOKEN", "", response.error_code, details)]
 
@@ -255,9 +271,11 @@ def _of_node(field: str) -> Callable[[Any, Any], Operations]:
 
 def _lockstep_cluster(request: Any, response: Any) -> Iterator[AuditedOperation]:
     """A command; the status is only read."""
+    if len(request.body) > MAX_COMMAND_BYTES:
+        return  # rejected unread
     try:
         command = json.loads(bytes(request.body))
-    except ValueError:
+    except (ValueError, RecursionError):
         return
     if isinstance(command, dict) and command.get("do") != "status":
         yield AuditedOperation(CLUSTER, CLUSTER_NAME, response.error_code, command)
@@ -271,6 +289,7 @@ AUDITED: Final[Mapping[int, Callable[[Any, Any], Operations]]] = {
     ApiKey.ELECT_LEADERS: _elect_leaders,
     ApiKey.ALTER_PARTITION_REASSIGNMENTS: _alter_partition_reassignments,
     ApiKey.ALTER_REPLICA_LOG_DIRS: _alter_replica_log_dirs,
+    ApiKey.WRITE_TXN_MARKERS: _write_txn_markers,
     ApiKey.ALTER_CONFIGS: _alter_configs,
     ApiKey.INCREMENTAL_ALTER_CONFIGS: _alter_configs,
     ApiKey.DELETE_GROUPS: _delete_groups,
@@ -280,8 +299,8 @@ AUDITED: Final[Mapping[int, Callable[[Any, Any], Operations]]] = {
     ApiKey.ALTER_USER_SCRAM_CREDENTIALS: _alter_user_scram_credentials,
     ApiKey.ALTER_CLIENT_QUOTAS: _alter_client_quotas,
     ApiKey.CREATE_DELEGATION_TOKEN: _create_delegation_token,
-    ApiKey.RENEW_DELEGATION_TOKEN: _of_delegation_token,
-    ApiKey.EXPIRE_DELEGATION_TOKEN: _of_delegation_token,
+    ApiKey.RENEW_DELEGATION_TOKEN: _renew_or_expire_delegation_token,
+    ApiKey.EXPIRE_DELEGATION_TOKEN: _renew_or_expire_delegation_token,
     ApiKey.UPDATE_FEATURES: _update_features,
     ApiKey.ADD_RAFT_VOTER: _of_node("voter_id"),
     ApiKey.REMOVE_RAFT_VOTER: _of_node("voter_id"),

@@ -12,11 +12,12 @@ from typing import Any
 import pytest
 
 import lockstep.testing
-from lockstep.broker.audit.audit_log import AuditLog
+from lockstep.broker.audit.audit_log import MAX_NAME, MAX_WITHOUT_EFFECT, AuditLog
 from lockstep.broker.audit.audited_operations import AUDITED, AuditedOperation
+from lockstep.broker.requests.request_context import ClientContext
 from lockstep.broker.settings.authorizer_settings import STANDARD_AUTHORIZER
 from lockstep.broker.settings.properties import ConfigError
-from lockstep.protocol.api import ApiKey, api_key_named
+from lockstep.protocol.api import ApiKey, RequestHeader, api_key_named
 from lockstep.protocol.cluster_messages import LockstepClusterRequest
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.fields import Struct
@@ -69,7 +70,7 @@ NOT_AUDITED = {
     ApiKey.PRODUCE, ApiKey.FETCH, ApiKey.LIST_OFFSETS, ApiKey.OFFSET_FOR_LEADER_EPOCH, ApiKey.OFFSET_COMMIT,
     ApiKey.OFFSET_FETCH, ApiKey.FIND_COORDINATOR, ApiKey.JOIN_GROUP, ApiKey.HEARTBEAT, ApiKey.LEAVE_GROUP,
     ApiKey.SYNC_GROUP, ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_PARTITIONS_TO_TXN, ApiKey.ADD_OFFSETS_TO_TXN,
-    ApiKey.END_TXN, ApiKey.WRITE_TXN_MARKERS, ApiKey.TXN_OFFSET_COMMIT, 20001,
+    ApiKey.END_TXN, ApiKey.TXN_OFFSET_COMMIT, 20001,
     # reading
     ApiKey.METADATA, ApiKey.DESCRIBE_GROUPS, ApiKey.LIST_GROUPS, ApiKey.API_VERSIONS, ApiKey.DESCRIBE_ACLS,
     ApiKey.DESCRIBE_CONFIGS, ApiKey.DESCRIBE_LOG_DIRS, ApiKey.DESCRIBE_DELEGATION_TOKEN,
@@ -318,6 +319,64 @@ def error_names(value: Any) -> set[str]:
     return own | below if own - {"NONE"} else below or own
 
 
+# --- limits ------------------------------------------------------------------------------------------------
+
+
+async def test_denials_do_not_fill_the_disk(start_broker: StartBroker, path: Path) -> None:
+    client = await connect(start_broker, path, authorizer_class_name=STANDARD_AUTHORIZER)
+    names = [CreatableTopic(name=f"t{each}", num_partitions=1, replication_factor=1) for each in range(500)]
+    response = await client.call(CreateTopicsRequest(topics=names, timeout_ms=5_000), 7)
+    assert len(response.topics) == 500
+    await client.close()
+    *denied, last = lines_of(path)
+    assert len(denied) == MAX_WITHOUT_EFFECT and {line["result"] for line in denied} == {"DENIED"}
+    assert last["details"] == {"left_out": 500 - MAX_WITHOUT_EFFECT}
+
+
+async def test_what_was_done_has_a_line_always(start_broker: StartBroker, path: Path) -> None:
+    client = await connect(start_broker, path)
+    names = [CreatableTopic(name=f"t{each}", num_partitions=1, replication_factor=1) for each in range(250)]
+    await client.call(CreateTopicsRequest(topics=names, timeout_ms=5_000), 7)
+    await client.close()
+    assert [line["resource"] for line in lines_of(path)] == [f"t{each}" for each in range(250)]
+
+
+async def test_long_names_are_cut_and_long_details_left_out(start_broker: StartBroker, path: Path) -> None:
+    client = await connect(start_broker, path)
+    await client.call(topic("t" * 30_000), 7)
+    changes = [AlterableConfig(name="x" * 30_000, config_operation=0, value="v") for _ in range(3)]
+    resource = AlterConfigsResource(resource_type=2, resource_name="t", configs=changes)
+    await client.call(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+    await client.close()
+    cut, left_out = lines_of(path)
+    assert cut["resource"] == "t" * MAX_NAME
+    assert left_out["details"].keys() == {"too_long"}
+
+
+async def test_a_large_command_is_not_read(start_broker: StartBroker, path: Path) -> None:
+    client = await connect(start_broker, path)
+    await client.call(LockstepClusterRequest(body=b"[" * 100_000), 0)
+    await client.close()
+    assert lines_of(path) == []
+
+
+async def test_a_handler_that_fails_has_a_line(start_broker: StartBroker, path: Path) -> None:
+    broker = await start_broker(lockstep_audit_log=str(path))
+    audit_log, router = broker.assembly.audit_log, broker.assembly.connections.router
+    assert audit_log is not None
+
+    async def fail(client: ClientContext, header: RequestHeader, request: object) -> None:
+        raise RuntimeError("planted")
+
+    router.route_of(ApiKey.CREATE_TOPICS).handle = fail
+    audit_log.watch(router)
+    client = await Client.connect(broker.port)
+    client.send(topic("t"), 7)
+    assert await client.is_closed()
+    (line,) = lines_of(path)
+    assert (line["api"], line["error"]) == ("CreateTopics", "UNKNOWN_SERVER_ERROR")
+
+
 # --- the file ----------------------------------------------------------------------------------------------
 
 
@@ -399,3 +458,22 @@ async def test_the_controller_writes_a_forwarded_request_once(
     found = {(line["resource"], line["node"], line["host"]) for line in lines_of(path)}
     assert found == {(f"by-{node_id}", controller, "127.0.0.1") for node_id in cluster.brokers}
     assert len(lines_of(path)) == len(cluster.brokers)
+
+
+async def test_a_change_that_its_node_forwards_in_part_has_one_line(
+    start_cluster: StartCluster, path: Path
+) -> None:
+    cluster = await start_cluster(3, lockstep_audit_log=str(path))
+    await cluster.settled()
+    first = next(iter(cluster.brokers))
+    await (await cluster.client(first)).call(topic("t"), 7)
+    for node_id in cluster.brokers:
+        client = await cluster.client(node_id)
+        change = AlterableConfig(name="retention.ms", config_operation=0, value=str(node_id))
+        of_topic = AlterConfigsResource(resource_type=2, resource_name="t", configs=[change])
+        of_node = AlterConfigsResource(resource_type=4, resource_name=str(node_id), configs=[change])
+        await client.call(IncrementalAlterConfigsRequest(resources=[of_topic, of_node]), 1)
+    changes = [line for line in lines_of(path) if line["api"] == "IncrementalAlterConfigs"]
+    assert [(line["resource"], line["node"]) for line in changes] == [
+        each for node_id in cluster.brokers for each in (("t", node_id), (str(node_id), node_id))
+    ]
