@@ -11,6 +11,7 @@ Does not: flush to the disk, rotate, or decide which requests have lines (`audit
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -180,6 +181,11 @@ class _AuditFile(WatchedFileHandler):
             self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Log that a line is missing, or late."""
+        """Log that lines are missing, and open the path anew for the next ones: a file that is full may have
+        been moved away, and keeps what is buffered for it."""
+        stream, self.stream = self.stream, None
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
         path, error = self.baseFilename, sys.exc_info()[1]
         self._log.warning(f"the audit log {path} cannot be written, lines are missing: {error}", SETTING)

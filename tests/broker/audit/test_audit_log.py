@@ -426,6 +426,17 @@ async def test_a_line_that_cannot_be_written_fails_no_operation(
     assert [line["resource"] for line in lines_of(path)] == ["v"]
 
 
+async def test_a_full_file_can_be_moved_away(start_broker: StartBroker, path: Path) -> None:
+    os.symlink("/dev/full", path)
+    client = await connect(start_broker, path)
+    for name in ("t", "u"):
+        assert (await client.call(topic(name), 7)).topics[0].error_code == 0
+    os.unlink(path)
+    await client.call(topic("v"), 7)
+    await client.close()
+    assert [line["resource"] for line in lines_of(path)] == ["v"]
+
+
 async def test_without_the_setting_nothing_is_wrapped(start_broker: StartBroker) -> None:
     broker = await start_broker()
     assert broker.assembly.audit_log is None
