@@ -133,7 +133,7 @@ class CertificateAuthority:
     ) -> Issued:
         if not 0 < len(common_name) <= MAX_NAME:
             raise CertificateError(f"{common_name!r}: a name has 1 to {MAX_NAME} characters")
-        ends = now + datetime.timedelta(days=days)
+        ends = (now + datetime.timedelta(days=days)).replace(microsecond=0)  # as the authority's own
         if ends > self.certificate.not_valid_after_utc:
             end = self.certificate.not_valid_after_utc.isoformat(" ", "minutes")
             raise CertificateError(

@@ -57,7 +57,7 @@ class ConnectionAction(Enum):
 
 @dataclass(frozen=True)
 class Mechanism:
-    """A mechanism of a listener. `max_reauth_ms`: the longest life of a login; 0: no end."""
+    """A mechanism of a listener. `max_reauth_ms`: the longest life of a login; 0 or less: no end."""
 
     begin: Callable[[], Exchange]
     max_reauth_ms: int = 0
@@ -197,7 +197,8 @@ class SaslSession:
             names = f"from User.{self.name}: User.{outcome.name}"
             text = f"Cannot change principals during re-authentication {names}"
             return self._fail(f"a login again as {outcome.name} instead of {self.name}", text)
-        limits = [self._mechanisms[self._mechanism].max_reauth_ms or None]
+        longest_ms = self._mechanisms[self._mechanism].max_reauth_ms
+        limits = [longest_ms if longest_ms > 0 else None]
         if outcome.expires_ms is not None:
             limits.append(outcome.expires_ms - now_epoch_ms)
         lifetimes = [each for each in limits if each is not None]

@@ -13,6 +13,7 @@ from lockstep.broker.settings.properties import ConfigError, Kind, setting
 STANDARD_AUTHORIZER: Final = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 SUPER_USERS_SEPARATOR: Final = ";"
 """A comma may be part of a certificate's name."""
+USER_PREFIX: Final = "User:"
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,9 @@ class AuthorizerSettings:
                 "allow.everyone.if.no.acl.found=true: every client may do everything with a resource that no "
                 "ACL is about"
             )
+        for name in self.super_user_names():
+            if f",{USER_PREFIX}" in name:
+                warnings.append(f"super.users has one principal {name!r}: `;` stands between principals")
         if "User:ANONYMOUS" in self.super_user_names():
             warnings.append(
                 "super.users has User:ANONYMOUS: every client that does not authenticate may do everything"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from lockstep.broker.settings.addresses import Listener, parse_host_port
-from lockstep.broker.settings.properties import Kind, setting
+from lockstep.broker.settings.properties import ConfigError, Kind, setting
 
 METRICS: Final = "METRICS"
 """The name of that listener, in settings of its own."""
@@ -41,6 +41,9 @@ class MetricsSettings:
     )
 
     def metrics_listener(self) -> Listener | None:
-        """That address; None where nothing is to be served. Raises ConfigError."""
+        """That address; None where nothing is to be served. Raises ConfigError, also for a token that no HTTP
+        header can have."""
+        if not (self.lockstep_metrics_token or "").isascii():
+            raise ConfigError("lockstep.metrics.token", "[hidden]", "a token has ASCII characters only")
         text = self.lockstep_metrics_listener
         return replace(parse_host_port(text, "lockstep.metrics.listener"), name=METRICS) if text else None

@@ -111,6 +111,8 @@ def test_a_certificate_does_not_outlive_its_authority() -> None:
     assert made.issue_client("a", NOW, 30).expires == made.certificate.not_valid_after_utc
     with pytest.raises(CertificateError, match=r"the authority ends at .*lockstep certs new-ca"):
         made.issue_client("a", NOW, 31)
+    later = NOW.replace(microsecond=7)
+    assert CertificateAuthority.create("cluster", later, 30).issue_client("a", later, 30)
 
 
 @pytest.mark.parametrize("host", ["", "a b", "-a", "a..b", "*.example", "host:9092", "https://a", "a" * 64])

@@ -129,6 +129,7 @@ def test_a_failed_login(version: int, token: str, text: str) -> None:
     ("max_reauth_ms", "token", "lifetime_ms"),
     [
         (0, "alice", 0),
+        (-5, "alice", 0),
         (4_000, "alice", 4_000),
         (0, f"alice until {EPOCH + 700}", 700),
         (4_000, f"alice until {EPOCH + 700}", 700),

@@ -181,12 +181,18 @@ def test_the_authorizer() -> None:
         ({"super.users": "User:a"}, "super.users without authorizer.class.name"),
         ({"allow.everyone.if.no.acl.found": "true"}, "every client may do everything"),
         ({**STANDARD, "allow.everyone.if.no.acl.found": "true"}, "that no ACL is about"),
+        ({**STANDARD, "super.users": "User:a,User:b"}, "one principal 'User:a,User:b': `;` stands"),
         ({**STANDARD, "super.users": "User:ANONYMOUS"}, "every client that does not authenticate"),
     ],
 )
 def test_settings_of_the_authorizer_that_leave_doors_open(texts: dict[str, str], warning: str) -> None:
     (line,) = from_texts(texts).warnings
     assert warning in line
+
+
+def test_a_token_that_no_header_can_have() -> None:
+    with pytest.raises(ConfigError, match=r"lockstep\.metrics\.token=\[hidden\]: a token has ASCII"):
+        from_texts({"lockstep.metrics.token": "s\u00e9cret"}).metrics_listener()
 
 
 def test_a_least_above_the_most_stops_the_start() -> None:
