@@ -119,6 +119,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return status
     except CommandFailed as error:
         return _fail(str(error), error.status)
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package in ("", "lockstep"):
+            raise
+        return _fail(
+            f"the package {package} is missing: run `make setup` in the clone, or install Lockstep again"
+        )
     except BrokenPipeError:
         # Whoever read our output has gone (`| head`).
         _let_output_go()

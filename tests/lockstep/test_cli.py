@@ -62,6 +62,18 @@ def test_version() -> None:
     assert run("--version", LOCKSTEP_PURE="1").stdout.endswith(b", pure Python (LOCKSTEP_PURE is set)\n")
 
 
+def test_a_missing_package_is_one_line(tmp_path: Path) -> None:
+    """As after an update of the clone alone, without its requirements."""
+    (tmp_path / "cryptography.py").write_text("raise ModuleNotFoundError(name='cryptography')\n")
+    directory = str(tmp_path / "certs")
+    done = run(
+        "certs", "create", "--nodes", "1=localhost", "--directory", directory, PYTHONPATH=f"{tmp_path}:{ROOT}"
+    )
+    assert (done.returncode, done.stdout) == (1, b"")
+    assert done.stderr.decode().startswith("lockstep: the package cryptography is missing: run `make setup`")
+    assert done.stderr.count(b"\n") == 1
+
+
 def test_modules_with_our_folders_names_hide_nothing(tmp_path: Path) -> None:
     """An application may have a `broker.py` or a `storage/` of its own, whichever Python finds first."""
     for name in ("protocol.py", "broker.py", "storage/__init__.py", "player/__init__.py"):
