@@ -26,7 +26,7 @@ from lockstep.broker.main import _new_loop
 from lockstep.broker.network.connection import Connection
 from lockstep.broker.network.connection_registry import Connections
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import PendingResponse
+from lockstep.broker.requests.request_context import ConnectionRejected, PendingResponse
 from lockstep.broker.server import Broker
 from lockstep.broker.settings.settings_reader import from_texts
 from lockstep.protocol.api import ApiKey, messages_for, request_header_version, response_header_version
@@ -297,7 +297,7 @@ class Handlers:
         unexpected, plain = self._unexpected, self._plain_fail
 
         def fail(deferred: PendingResponse, failure: BaseException) -> None:
-            if not isinstance(failure, asyncio.CancelledError):
+            if not isinstance(failure, (asyncio.CancelledError, ConnectionRejected)):
                 unexpected.append(failure)
             plain(deferred, failure)
 
