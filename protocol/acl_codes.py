@@ -6,6 +6,10 @@ Source: Kafka's ResourceType, PatternType, AclOperation and AclPermissionType (K
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
+
+CLUSTER_NAME: Final = "kafka-cluster"
+"""The name of the only resource of the type CLUSTER."""
 
 
 class AclResourceType(IntEnum):

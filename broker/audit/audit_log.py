@@ -25,12 +25,12 @@ from typing import Any, Final
 from lockstep.broker.audit.audited_operations import (
     AUDITED,
     CLUSTER,
-    CLUSTER_NAME,
     AuditedOperation,
 )
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, await_response
 from lockstep.broker.requests.router import Route, Router
 from lockstep.broker.settings.properties import ConfigError
+from lockstep.protocol.acl_codes import CLUSTER_NAME
 from lockstep.protocol.api import RequestHeader, messages_for
 from lockstep.protocol.cluster_messages import LockstepClusterRequest
 from lockstep.protocol.errors import ErrorCode
@@ -62,7 +62,7 @@ MAX_NAME: Final = 1_000
 MAX_LINE: Final = 65_536
 """LIMIT. Characters; of a longer line the details are left out, and its length is there."""
 FAILED_REQUEST: Final = AuditedOperation(CLUSTER, CLUSTER_NAME, ErrorCode.UNKNOWN_SERVER_ERROR)
-"""For a request whose handler failed, and for operations that have no line of their own."""
+"""For a request whose handler failed."""
 
 Handle = Callable[[ClientContext, RequestHeader, Any], HandlerResponse]
 
@@ -116,10 +116,10 @@ class AuditLog:
             self._append([self._line(client, header, FAILED_REQUEST)])
             raise
         lines: list[str] = []
-        without_effect = 0
+        without_effect, last_error = 0, 0
         for operation in AUDITED[header.api_key](request, response):
             if operation.error:
-                without_effect += 1
+                without_effect, last_error = without_effect + 1, operation.error
                 if without_effect > MAX_WITHOUT_EFFECT:
                     continue
             lines.append(self._line(client, header, operation))
@@ -129,7 +129,8 @@ class AuditLog:
                 await asyncio.sleep(0)
         if without_effect > MAX_WITHOUT_EFFECT:
             left_out = {"left_out": without_effect - MAX_WITHOUT_EFFECT}
-            lines.append(self._line(client, header, FAILED_REQUEST._replace(details=left_out)))
+            others = AuditedOperation(CLUSTER, CLUSTER_NAME, last_error, left_out)
+            lines.append(self._line(client, header, others))
         self._append(lines)
         return response
 

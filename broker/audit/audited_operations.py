@@ -12,16 +12,21 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from lockstep.protocol.acl_codes import AclOperation, AclPermissionType, AclResourceType, PatternType
+from lockstep.protocol.acl_codes import (
+    CLUSTER_NAME,
+    AclOperation,
+    AclPermissionType,
+    AclResourceType,
+    PatternType,
+)
 from lockstep.protocol.api import ApiKey
 from lockstep.protocol.cluster_messages import CLUSTER_API_KEY
 from lockstep.protocol.config_resources import ConfigOperation, ResourceType
+from lockstep.protocol.scram import MECHANISMS
 
 Details = Mapping[str, object]
 CLUSTER: Final = "CLUSTER"
-CLUSTER_NAME: Final = "kafka-cluster"
-"""The name of the only cluster, as ACLs have it."""
-SCRAM_MECHANISMS: Final = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+SCRAM_MECHANISMS: Final = {each.number: each.name for each in MECHANISMS.values()}
 MAX_COMMAND_BYTES: Final = 1000
 """Of `lockstep cluster`; a longer one is rejected."""
 TYPES_WITH_LOGGED_VALUES: Final = (ResourceType.TOPIC, ResourceType.GROUP)
@@ -48,6 +53,11 @@ def _name(enumeration: Callable[[int], Any], code: int) -> object:
         return code
 
 
+def _partitions(topics: Iterable[Any], field: str = "partitions") -> Iterator[tuple[Any, Any]]:
+    """Each partition with its topic."""
+    return ((topic, partition) for topic in topics for partition in getattr(topic, field))
+
+
 def _with_flags(request: Any, details: dict[str, object]) -> Details:
     if request.validate_only:
         details["validate_only"] = True
@@ -58,9 +68,9 @@ def _with_flags(request: Any, details: dict[str, object]) -> Details:
 
 
 def _create_topics(request: Any, response: Any) -> Operations:
-    asked = {topic.name: topic for topic in request.topics}
+    requested = {topic.name: topic for topic in request.topics}
     for result in response.topics:
-        topic = asked[result.name]
+        topic = requested[result.name]
         details: dict[str, object] = {
             "partitions": len(topic.assignments) or topic.num_partitions,
             "replication_factor": topic.replication_factor,
@@ -85,23 +95,20 @@ def _create_partitions(request: Any, response: Any) -> Operations:
 def _delete_records(request: Any, response: Any) -> Operations:
     offsets = {
         (topic.name, partition.partition_index): partition.offset
-        for topic in request.topics
-        for partition in topic.partitions
+        for topic, partition in _partitions(request.topics)
     }
-    for topic in response.topics:
-        for partition in topic.partitions:
-            index = partition.partition_index
-            details = {"partition": index, "before_offset": offsets[topic.name, index]}
-            yield AuditedOperation("TOPIC", topic.name, partition.error_code, details)
+    for topic, partition in _partitions(response.topics):
+        index = partition.partition_index
+        details = {"partition": index, "before_offset": offsets[topic.name, index]}
+        yield AuditedOperation("TOPIC", topic.name, partition.error_code, details)
 
 
 def _elect_leaders(request: Any, response: Any) -> Operations:
     if response.error_code:
         yield AuditedOperation(CLUSTER, CLUSTER_NAME, response.error_code)
-    for topic in response.replica_election_results:
-        for partition in topic.partition_result:
-            details = {"partition": partition.partition_id}
-            yield AuditedOperation("TOPIC", topic.topic, partition.error_code, details)
+    for topic, partition in _partitions(response.replica_election_results, "partition_result"):
+        details = {"partition": partition.partition_id}
+        yield AuditedOperation("TOPIC", topic.topic, partition.error_code, details)
 
 
 def _alter_partition_reassignments(request: Any, response: Any) -> Operations:
@@ -109,47 +116,43 @@ def _alter_partition_reassignments(request: Any, response: Any) -> Operations:
         yield AuditedOperation(CLUSTER, CLUSTER_NAME, response.error_code)
     replicas = {
         (topic.name, partition.partition_index): partition.replicas
-        for topic in request.topics
-        for partition in topic.partitions
+        for topic, partition in _partitions(request.topics)
     }
-    for topic in response.responses:
-        for partition in topic.partitions:
-            index = partition.partition_index
-            details = {"partition": index, "replicas": replicas.get((topic.name, index))}
-            yield AuditedOperation("TOPIC", topic.name, partition.error_code, details)
+    for topic, partition in _partitions(response.responses):
+        index = partition.partition_index
+        details = {"partition": index, "replicas": replicas.get((topic.name, index))}
+        yield AuditedOperation("TOPIC", topic.name, partition.error_code, details)
 
 
 def _alter_replica_log_dirs(request: Any, response: Any) -> Operations:
-    for topic in response.results:
-        for partition in topic.partitions:
-            details = {"partition": partition.partition_index}
-            yield AuditedOperation("TOPIC", topic.topic_name, partition.error_code, details)
+    for topic, partition in _partitions(response.results):
+        details = {"partition": partition.partition_index}
+        yield AuditedOperation("TOPIC", topic.topic_name, partition.error_code, details)
 
 
 def _write_txn_markers(request: Any, response: Any) -> Operations:
     """The markers of `kafka-transactions --abort`."""
     committed = {each.producer_id: each.transaction_result for each in request.markers}
     for marker in response.markers:
-        for topic in marker.topics:
-            for partition in topic.partitions:
-                details = {
-                    "partition": partition.partition_index,
-                    "producer_id": marker.producer_id,
-                    "marker": "COMMIT" if committed[marker.producer_id] else "ABORT",
-                }
-                yield AuditedOperation("TOPIC", topic.name, partition.error_code, details)
+        for topic, partition in _partitions(marker.topics):
+            details = {
+                "partition": partition.partition_index,
+                "producer_id": marker.producer_id,
+                "marker": "COMMIT" if committed[marker.producer_id] else "ABORT",
+            }
+            yield AuditedOperation("TOPIC", topic.name, partition.error_code, details)
 
 
 # --- configurations and groups -----------------------------------------------------------------------------
 
 
 def _alter_configs(request: Any, response: Any) -> Operations:
-    asked = {(each.resource_type, each.resource_name): each.configs for each in request.resources}
+    requested = {(each.resource_type, each.resource_name): each.configs for each in request.resources}
     for result in response.responses:
         key = (result.resource_type, result.resource_name)
         shown = result.resource_type in TYPES_WITH_LOGGED_VALUES
         configs: list[dict[str, object]] = []
-        for config in asked[key]:
+        for config in requested[key]:
             change: dict[str, object] = {"name": config.name}
             if hasattr(config, "config_operation"):
                 change["operation"] = _name(ConfigOperation, config.config_operation)
@@ -168,10 +171,9 @@ def _delete_groups(request: Any, response: Any) -> Operations:
 def _offset_delete(request: Any, response: Any) -> Operations:
     if response.error_code:
         yield AuditedOperation("GROUP", request.group_id, response.error_code)
-    for topic in response.topics:
-        for partition in topic.partitions:
-            details = {"topic": topic.name, "partition": partition.partition_index}
-            yield AuditedOperation("GROUP", request.group_id, partition.error_code, details)
+    for topic, partition in _partitions(response.topics):
+        details = {"topic": topic.name, "partition": partition.partition_index}
+        yield AuditedOperation("GROUP", request.group_id, partition.error_code, details)
 
 
 # --- security ----------------------------------------------------------------------------------------------

@@ -19,8 +19,6 @@ from lockstep.protocol.acl_codes import AclOperation, AclPermissionType, AclReso
 
 WILDCARD: Final = "*"
 """The literal name that stands for all resources; the host that stands for all hosts."""
-CLUSTER_NAME: Final = "kafka-cluster"
-"""The name of the only resource of the type CLUSTER."""
 ANY_USER: Final = str(KafkaPrincipal(USER_TYPE, WILDCARD))
 MAX_TEXT_CHARACTERS: Final = 4_096
 """LIMIT. Characters of the name, the principal and the host of an ACL together: each ACL stays in memory, and

@@ -15,7 +15,7 @@ import logging
 from collections.abc import Iterable
 from typing import Final
 
-from lockstep.broker.authorization.acl import CLUSTER_NAME, AclBinding, parse_host
+from lockstep.broker.authorization.acl import AclBinding, parse_host
 from lockstep.broker.authorization.acl_cache import AclCache, Decision
 from lockstep.broker.process.log_text import printable
 from lockstep.broker.requests.authorized_operations import (
@@ -25,7 +25,7 @@ from lockstep.broker.requests.authorized_operations import (
 )
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import ClientContext
-from lockstep.protocol.acl_codes import AclOperation, AclResourceType, PatternType
+from lockstep.protocol.acl_codes import CLUSTER_NAME, AclOperation, AclResourceType, PatternType
 from lockstep.protocol.api import ApiKey
 from lockstep.protocol.errors import ErrorCode
 from lockstep.storage.rate_limited_log import RateLimitedLog

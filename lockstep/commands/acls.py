@@ -117,16 +117,20 @@ Resource = tuple[str, str]
 
 
 def _resources(options: argparse.Namespace) -> list[Resource]:
+    from lockstep.protocol.acl_codes import CLUSTER_NAME
+
     found = [
         (kind, name)
         for option, (kind, _) in _RESOURCES.items()
         for name in getattr(options, option.replace("-", "_"))
     ]
-    return [*found, ("CLUSTER", "kafka-cluster")] if options.cluster else found
+    return [*found, ("CLUSTER", CLUSTER_NAME)] if options.cluster else found
 
 
 def _operations_by_resource(options: argparse.Namespace) -> Iterator[tuple[Resource, list[str]]]:
     """Each resource with the names of its operations; none where none are named. Raises WrongUsage."""
+    from lockstep.protocol.acl_codes import CLUSTER_NAME
+
     resources = _resources(options)
     if options.idempotent and not options.producer:
         raise WrongUsage("--idempotent needs --producer")
@@ -154,7 +158,7 @@ def _operations_by_resource(options: argparse.Namespace) -> Iterator[tuple[Resou
             raise WrongUsage("--producer and --consumer are about --topic, --group and --transactional-id")
         yield resource, of[resource[0]]
     if options.idempotent:
-        yield ("CLUSTER", "kafka-cluster"), ["IDEMPOTENT_WRITE"]
+        yield ("CLUSTER", CLUSTER_NAME), ["IDEMPOTENT_WRITE"]
 
 
 def _principals(options: argparse.Namespace) -> Iterator[tuple[str, str, Sequence[str]]]:

@@ -5,13 +5,13 @@ Source: Kafka's AclApis.handleCreateAcls and AclControlManager.
 
 from __future__ import annotations
 
-from lockstep.broker.authorization.acl import CLUSTER_NAME, AclBinding, InvalidAcl
+from lockstep.broker.authorization.acl import AclBinding, InvalidAcl
 from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer, cluster_denial
 from lockstep.broker.controller.acl_changes import AclChanges
 from lockstep.broker.controller.acl_requests import NO_AUTHORIZER, reject_unknown
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import ClientContext, Needs, RequestHandler
-from lockstep.protocol.acl_codes import AclOperation, AclResourceType
+from lockstep.protocol.acl_codes import CLUSTER_NAME, AclOperation, AclResourceType
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.create_acls import (

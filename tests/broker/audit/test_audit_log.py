@@ -331,6 +331,7 @@ async def test_denials_do_not_fill_the_disk(start_broker: StartBroker, path: Pat
     *denied, last = lines_of(path)
     assert len(denied) == MAX_WITHOUT_EFFECT and {line["result"] for line in denied} == {"DENIED"}
     assert last["details"] == {"left_out": 500 - MAX_WITHOUT_EFFECT}
+    assert (last["result"], last["error"]) == ("DENIED", "TOPIC_AUTHORIZATION_FAILED")
 
 
 async def test_what_was_done_has_a_line_always(start_broker: StartBroker, path: Path) -> None:
