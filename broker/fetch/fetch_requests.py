@@ -88,8 +88,8 @@ class FetchRequests:
     ) -> DecodedFetch:
         """A request for the partitions of `fetch_context`; those that it names itself are not looked at."""
         is_consumer = replica_id_of(request, api_version) < 0
-        quota = self.quotas.of(client, client_id) if is_consumer else None
-        largest = math.inf if quota is None or quota.fetch is None else quota.fetch.largest
+        quota = self.quotas.quota_of(client, client_id) if is_consumer else None
+        burst = math.inf if quota is None or quota.fetch is None else quota.fetch.burst
         return DecodedFetch(
             self,
             client,
@@ -97,15 +97,15 @@ class FetchRequests:
             request,
             fetch_context,
             self.check(client, api_version, request),
-            self.limits(request, largest),
+            self.limits(request, burst),
             client_id,
             is_consumer,
         )
 
-    def limits(self, request: FetchRequest, largest: float = math.inf) -> ReadLimits:
-        """The limits of a request. Args: largest: what its client's quota allows at once."""
+    def limits(self, request: FetchRequest, burst: float = math.inf) -> ReadLimits:
+        """The limits of a request. Args: burst: what its client's quota allows at once."""
         settings = self.cluster.settings
-        max_bytes = int(max(0, min(request.max_bytes, settings.fetch_max_bytes, largest)))
+        max_bytes = int(max(0, min(request.max_bytes, settings.fetch_max_bytes, burst)))
         read_committed = request.isolation_level == READ_COMMITTED
         return ReadLimits(max_bytes, read_committed, settings, self._unsent_bytes)
 
@@ -304,7 +304,7 @@ class DecodedFetch:
         """Count a response for the client's quota; returns how long it must wait before it gets it, and then
         counts nothing."""
         quotas = self._requests.quotas
-        quota = quotas.of(self._client, self._client_id)
+        quota = quotas.quota_of(self._client, self._client_id)
         if quota is None or quota.fetch is None:
             return 0
         now_ms = quotas.clock_ms()

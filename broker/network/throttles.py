@@ -98,7 +98,7 @@ class Throttles:
 
     def begin(self, connection: ThrottledConnection, header: RequestHeader) -> RequestThrottle | None:
         """The throttle of a request; None for a client without a quota."""
-        quota = self.quotas.of(connection.context, header.client_id)
+        quota = self.quotas.quota_of(connection.context, header.client_id)
         return None if quota is None else RequestThrottle(self, quota, connection, header)
 
     def admit(self, connection: ThrottledConnection, host: str) -> None:

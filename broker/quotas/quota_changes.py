@@ -14,7 +14,14 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, NamedTuple
 
-from lockstep.broker.quotas.quota_entity import QuotaEntity, check_value, entity_of, in_one_form, invalid
+from lockstep.broker.quotas.quota_entity import (
+    MAX_QUOTED_CHARACTERS,
+    QuotaEntity,
+    check_value,
+    entity_of,
+    in_one_form,
+    invalid,
+)
 from lockstep.broker.quotas.quota_table import QuotaTable
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
@@ -138,5 +145,6 @@ def _key(name: Parts) -> QuotaEntity:
 
 def _text(names: Mapping[str, str | None]) -> str:
     """An entity as Kafka prints it."""
-    parts = ", ".join(f"{each}={'null' if name is None else name[:250]}" for each, name in names.items())
+    shown = {each: "null" if name is None else name[:MAX_QUOTED_CHARACTERS] for each, name in names.items()}
+    parts = ", ".join(f"{each}={name}" for each, name in shown.items())
     return f"ClientQuotaEntity(entries={{{parts}}})"

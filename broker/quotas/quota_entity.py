@@ -31,7 +31,7 @@ QUOTA_KEYS: Final = (*CLIENT_KEYS, CONNECTION_CREATION_RATE)
 
 MAX_NAME_CHARACTERS: Final = 1_000
 """LIMIT. Characters of an entity's name: each is in the memory of every node and in each checkpoint."""
-_MAX_QUOTED_CHARACTERS: Final = 250
+MAX_QUOTED_CHARACTERS: Final = 250
 _MAX_FRACTION: Final = 1e-6
 _LARGEST: Final[Mapping[str, tuple[float, str]]] = {
     PRODUCER_BYTE_RATE: (2.0**63, "a LONG"),
@@ -51,7 +51,7 @@ def entity_of(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:
         raise invalid("Invalid empty client quota entity")
     for entity_type, name in names.items():
         if entity_type not in ENTITY_TYPES:
-            raise invalid(f"Unhandled client quota entity type: {entity_type[:_MAX_QUOTED_CHARACTERS]}")
+            raise invalid(f"Unhandled client quota entity type: {entity_type[:MAX_QUOTED_CHARACTERS]}")
         if name == "":
             raise invalid(f"Empty {entity_type} not supported")
         if name is not None and len(name) > MAX_NAME_CHARACTERS:
@@ -62,7 +62,7 @@ def entity_of(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:
         )
     address = names.get(IP)
     if address is not None and normal_address(address) is None:
-        raise invalid(f"{address[:_MAX_QUOTED_CHARACTERS]} is not a valid IP or resolvable host.")
+        raise invalid(f"{address[:MAX_QUOTED_CHARACTERS]} is not a valid IP or resolvable host.")
     return in_one_form(names)
 
 
@@ -89,7 +89,7 @@ def check_value(entity: QuotaEntity, key: str, value: float) -> None:
     """Raises RequestError for a quota that this entity cannot have."""
     keys = (CONNECTION_CREATION_RATE,) if entity[0][0] == IP else CLIENT_KEYS
     if key not in keys:
-        raise invalid(f"Invalid configuration key {key[:_MAX_QUOTED_CHARACTERS]}")
+        raise invalid(f"Invalid configuration key {key[:MAX_QUOTED_CHARACTERS]}")
     if not math.isfinite(value):
         raise invalid(f"Quota {key} must be a finite number")
     if value <= 0:

@@ -24,7 +24,7 @@ from lockstep.broker.quotas.quota_entity import (
     normal_address,
 )
 from lockstep.broker.quotas.quota_rate import MAX_THROTTLE_MS, QuotaRate, QuotaWindow
-from lockstep.broker.quotas.quota_table import BucketName, QuotaTable
+from lockstep.broker.quotas.quota_table import QuotaScope, QuotaTable
 from lockstep.broker.quotas.token_bucket import TokenBucket
 
 MAX_CLIENTS: Final = 10_000
@@ -84,8 +84,8 @@ class QuotaManager:
         self._table = table
         self._window, self._controller_window = window, controller_window
         self.clock_ms = clock_ms
-        self._rates: dict[tuple[str, BucketName], QuotaRate] = {}
-        self._buckets: dict[BucketName, TokenBucket] = {}
+        self._rates: dict[tuple[str, QuotaScope], QuotaRate] = {}
+        self._buckets: dict[QuotaScope, TokenBucket] = {}
         self._clients: dict[tuple[str, str], ClientQuota | None] = {}
         """The clients that have made requests, by user and client id; a long name by its digest."""
         self.throttled_ms = dict.fromkeys(QUOTA_KEYS, 0)
@@ -98,7 +98,7 @@ class QuotaManager:
 
     # --- the quotas of a client ---------------------------------------------------------------------------
 
-    def of(self, client: QuotaClient, client_id: str | None) -> ClientQuota | None:
+    def quota_of(self, client: QuotaClient, client_id: str | None) -> ClientQuota | None:
         """The quotas of a client; None where it has none."""
         if not self.is_active:
             return None
@@ -110,19 +110,19 @@ class QuotaManager:
 
     def limits_produce(self, client: QuotaClient, client_id: str | None) -> bool:
         """True if the requests of a producer count for a quota."""
-        quota = self.of(client, client_id)
+        quota = self.quota_of(client, client_id)
         return quota is not None and not (quota.produce is None and quota.request is None)
 
     def limits_fetch(self, client: QuotaClient, client_id: str | None) -> bool:
         """True if the requests of a consumer count for a quota."""
-        quota = self.of(client, client_id)
+        quota = self.quota_of(client, client_id)
         return quota is not None and not (quota.fetch is None and quota.request is None)
 
     def mutation_of(
         self, client: QuotaClient, client_id: str | None, is_strict: bool
     ) -> ControllerMutationQuota:
         """The controller mutation quota for one request."""
-        quota = None if client.is_node else self.of(client, client_id)
+        quota = None if client.is_node else self.quota_of(client, client_id)
         return ControllerMutationQuota(None if quota is None else quota.mutation, is_strict, self.clock_ms)
 
     def connection_throttle_ms(self, address: str) -> int:
@@ -147,7 +147,7 @@ class QuotaManager:
 
     def throttle_ms(self, client: QuotaClient, client_id: str | None) -> int:
         """The throttle time of a muted client by its quotas as they are now."""
-        quota, now_ms = self.of(client, client_id), self.clock_ms()
+        quota, now_ms = self.quota_of(client, client_id), self.clock_ms()
         if quota is None:
             return 0
         limits = (quota.produce, quota.fetch, quota.request, quota.mutation)
@@ -183,14 +183,14 @@ class QuotaManager:
         self._clients[client] = quota
         return quota
 
-    def _bucket(self, name: BucketName, limit: float) -> TokenBucket:
+    def _bucket(self, name: QuotaScope, limit: float) -> TokenBucket:
         bucket = self._buckets.get(name)
         if bucket is None:
             bucket = self._buckets[name] = TokenBucket(limit, self._controller_window, self.clock_ms())
         bucket.limit = limit
         return bucket
 
-    def _rate(self, key: str, name: BucketName, limit: float) -> QuotaRate:
+    def _rate(self, key: str, name: QuotaScope, limit: float) -> QuotaRate:
         rate = self._rates.get((key, name))
         if rate is None:
             is_bounded = key in (REQUEST_PERCENTAGE, CONNECTION_CREATION_RATE)
@@ -199,7 +199,7 @@ class QuotaManager:
         rate.limit = limit
         return rate
 
-    def _make_room(self, rates: list[tuple[str, BucketName]], bucket: BucketName | None = None) -> None:
+    def _make_room(self, rates: list[tuple[str, QuotaScope]], bucket: QuotaScope | None = None) -> None:
         """Forget clients, rates and buckets where there are too many for those that a client is about to get:
         once for all of them, as one that counts nothing yet would be the first to be forgotten."""
         if len(self._clients) >= MAX_CLIENTS:

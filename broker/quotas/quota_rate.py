@@ -46,7 +46,7 @@ class QuotaRate:
         self._current = 0
 
     @property
-    def largest(self) -> float:
+    def burst(self) -> float:
         """The most that can be used at once without a wait for sure, where nothing else was used."""
         return self.limit * (self._window.samples - 1) * self._window.sample_ms / 1000
 

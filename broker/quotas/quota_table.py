@@ -19,7 +19,7 @@ from lockstep.broker.quotas.quota_entity import (
     in_one_form,
 )
 
-BucketName = tuple[str, str]
+QuotaScope = tuple[str, str]
 """User and client id of those who share a quota; "" where all of them do."""
 _DEFAULT_ADDRESS: Final[QuotaEntity] = ((IP, None),)
 
@@ -78,7 +78,7 @@ class QuotaTable:
         """True if some address has a quota."""
         return self._addresses > 0
 
-    def find(self, key: str, user: str, client_id: str) -> tuple[BucketName, float] | None:
+    def find(self, key: str, user: str, client_id: str) -> tuple[QuotaScope, float] | None:
         """The quota of a client, and who shares it; None for no limit. A client without an id has quotas of
         its user alone."""
         for entity, bucket in _levels(user, client_id):
@@ -106,7 +106,7 @@ class QuotaTable:
                 yield entity, values
 
 
-def _levels(user: str, client_id: str) -> Iterator[tuple[QuotaEntity, BucketName]]:
+def _levels(user: str, client_id: str) -> Iterator[tuple[QuotaEntity, QuotaScope]]:
     """The entities whose quotas may apply, the first that has one does."""
     for name in (user, None):
         if client_id:

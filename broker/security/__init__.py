@@ -1,4 +1,4 @@
-"""Encryption, logins, certificates of nodes, delegation tokens; quotas respond as a Kafka without them.
+"""Encryption, logins, certificates of nodes, delegation tokens, the APIs of quotas.
 
 | file | owns |
 |---|---|

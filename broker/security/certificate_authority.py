@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -174,13 +175,30 @@ def hosts_of(certificate: x509.Certificate) -> list[str]:
     return [*names.get_values_for_type(x509.DNSName), *map(str, addresses)]
 
 
+def identity_in(certificate: x509.Certificate) -> PeerIdentity:
+    """The node that a certificate is of. Raises NoPeerIdentity."""
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        raise NoPeerIdentity("its certificate is of no node: it has no alternative names") from None
+    return parse_identity(names.get_values_for_type(x509.UniformResourceIdentifier))
+
+
 def node_of(certificate: x509.Certificate) -> PeerIdentity | None:
     """The node that a certificate is of; None for a client's."""
     try:
-        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        return parse_identity(names.get_values_for_type(x509.UniformResourceIdentifier))
-    except (x509.ExtensionNotFound, NoPeerIdentity):
+        return identity_in(certificate)
+    except NoPeerIdentity:
         return None
+
+
+def is_issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
+    """Returns whether `issuer` has signed a certificate, or is that certificate."""
+    try:
+        certificate.verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, InvalidSignature):
+        return certificate == issuer
+    return True
 
 
 def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:

@@ -14,14 +14,14 @@ from collections.abc import Callable
 from typing import Final
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from lockstep.broker.security.certificate_authority import identity_in, is_issued_by
 from lockstep.broker.security.key_store import KeyStore, read_key_store, read_trust_store
 from lockstep.broker.security.reloadable_key_store import Contexts, ReloadableKeyStore, load_key, trust
 from lockstep.broker.settings.peer_settings import PEER_TLS_ALLOW, PEER_TLS_REQUIRE
 from lockstep.broker.settings.security_settings import ListenerSecurity
-from lockstep.storage.peers.peer_identity import NoPeerIdentity, PeerIdentity, parse_identity
+from lockstep.storage.peers.peer_identity import NoPeerIdentity, PeerIdentity
 
 REMEDY: Final = "; `lockstep certs` makes certificates of nodes"
 
@@ -76,7 +76,7 @@ class PeerCertificates(ReloadableKeyStore):
             problem = f"its certificate is of node {found.node_id}, this is node {self._node_id} (node.id)"
             raise security.error("ssl.keystore.location", problem)
         _check_usage(security, keys.chain[0])
-        if not any(_is_issued_by(each, authority) for each in keys.chain for authority in trusted):
+        if not any(is_issued_by(each, authority) for each in keys.chain for authority in trusted):
             problem = "no authority of ssl.truststore has signed its certificate: other nodes would reject it"
             raise security.error("ssl.keystore.location", problem)
         return keys, (
@@ -94,13 +94,9 @@ class PeerCertificates(ReloadableKeyStore):
 def identity_of(security: ListenerSecurity, keys: KeyStore) -> PeerIdentity:
     """The node that a certificate is of. Raises ConfigError."""
     try:
-        names = keys.chain[0].extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        return parse_identity(names.get_values_for_type(x509.UniformResourceIdentifier))
-    except x509.ExtensionNotFound:
-        problem = "its certificate is of no node: it has no alternative names"
+        return identity_in(keys.chain[0])
     except NoPeerIdentity as error:
-        problem = str(error)
-    raise security.error("ssl.keystore.location", problem + REMEDY)
+        raise security.error("ssl.keystore.location", f"{error}{REMEDY}") from None
 
 
 def _check_usage(security: ListenerSecurity, certificate: x509.Certificate) -> None:
@@ -112,16 +108,6 @@ def _check_usage(security: ListenerSecurity, certificate: x509.Certificate) -> N
     if not {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH} <= set(usages):
         problem = "its certificate is not both for servers and for clients (extended key usage), as a node is"
         raise security.error("ssl.keystore.location", problem + REMEDY)
-
-
-def _is_issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
-    if certificate == issuer:
-        return True
-    try:
-        certificate.verify_directly_issued_by(issuer)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
 
 
 def _context(

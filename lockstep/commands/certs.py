@@ -184,12 +184,14 @@ def _new_ca(options: argparse.Namespace) -> int:
 
 
 def _drop_ca(options: argparse.Namespace) -> int:
+    from lockstep.broker.security.certificate_authority import is_issued_by
+
     directory: Path = options.directory
     authority = _authority(directory)
     left = [
         name
         for name, each in _certificates(directory).items()
-        if not _is_issued_by(each, authority.certificate)
+        if not is_issued_by(each, authority.certificate)
     ]
     if left:
         raise CommandFailed(
@@ -378,16 +380,6 @@ def _load(path: Path) -> list[x509.Certificate]:
         return x509.load_pem_x509_certificates(_read(path))
     except ValueError:
         raise CommandFailed(f"{path} has no certificate that can be read") from None
-
-
-def _is_issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
-    from cryptography.exceptions import InvalidSignature
-
-    try:
-        certificate.verify_directly_issued_by(issuer)
-    except (ValueError, TypeError, InvalidSignature):
-        return False
-    return True
 
 
 def _pem(certificates: list[x509.Certificate]) -> bytes:

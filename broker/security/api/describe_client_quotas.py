@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer, cluster_denial
-from lockstep.broker.quotas.quota_entity import ENTITY_TYPES
+from lockstep.broker.quotas.quota_entity import ENTITY_TYPES, MAX_QUOTED_CHARACTERS
 from lockstep.broker.quotas.quota_table import QuotaTable
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.acl_codes import AclOperation
@@ -24,7 +24,6 @@ from lockstep.protocol.messages.describe_client_quotas import (
 )
 
 _SPECIFIED: Final = 2
-_MAX_QUOTED_CHARACTERS: Final = 250
 
 
 class DescribeClientQuotas(RequestHandler):
@@ -79,7 +78,7 @@ def _component_error(component: ComponentData, seen: set[str]) -> tuple[ErrorCod
     if kind in seen:
         return invalid, f"Entity type {kind} cannot appear more than once in the filter."
     if kind not in ENTITY_TYPES:
-        return ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind[:_MAX_QUOTED_CHARACTERS]}"
+        return ErrorCode.UNSUPPORTED_VERSION, f"Unsupported entity type {kind[:MAX_QUOTED_CHARACTERS]}"
     match component.match_type:
         case 0:
             if component.match is None:

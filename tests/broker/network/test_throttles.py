@@ -140,7 +140,7 @@ def test_a_long_client_id_is_not_kept_for_the_wait() -> None:
     node, connection = Node(), FakeConnection()
     long = "x" * 30_000
     node.set((("client-id", None),), PRODUCER_BYTE_RATE, 1_000)
-    quota = node.quotas.of(connection.context, long)
+    quota = node.quotas.quota_of(connection.context, long)
     assert quota is not None and quota.produce is not None
     node.throttles.mute(connection, long, quota.produce.charge(50_000, 0))
     assert len(node.throttles._muted[connection].client_id or "") <= MAX_NAME_CHARACTERS
@@ -186,7 +186,7 @@ def test_a_client_that_closes_a_muted_connection_is_noticed() -> None:
 def test_a_change_of_quotas_shortens_a_wait_and_never_prolongs_it() -> None:
     node, connection = Node(), FakeConnection()
     node.set(CLIENT, PRODUCER_BYTE_RATE, 1_000)
-    quota = node.quotas.of(connection.context, "app")
+    quota = node.quotas.quota_of(connection.context, "app")
     assert quota is not None and quota.produce is not None
     wait_ms = quota.produce.charge(50_000, 0)
     node.throttles.mute(connection, "app", wait_ms)
@@ -203,7 +203,7 @@ def test_a_removed_quota_ends_the_wait_at_once() -> None:
     node.set(CLIENT, PRODUCER_BYTE_RATE, 1_000)
     node.set((("client-id", "other"),), PRODUCER_BYTE_RATE, 1_000)
     for connection, name in ((paused, "app"), (other, "other")):
-        quota = node.quotas.of(connection.context, name)
+        quota = node.quotas.quota_of(connection.context, name)
         assert quota is not None and quota.produce is not None
         node.throttles.mute(connection, name, quota.produce.charge(50_000, 0))
     node.set(CLIENT, PRODUCER_BYTE_RATE, None)

@@ -46,15 +46,15 @@ class Node:
         self.quotas.on_change()
 
     def produce(self, name: str, client_id: str, size: int) -> int:
-        quota = self.quotas.of(client_of(name), client_id)
+        quota = self.quotas.quota_of(client_of(name), client_id)
         return 0 if quota is None or quota.produce is None else quota.produce.charge(size, self.now_ms)
 
 
 def test_a_client_without_a_quota_has_none() -> None:
     node = Node()
-    assert not node.quotas.is_active and node.quotas.of(client_of("alice"), "app") is None
+    assert not node.quotas.is_active and node.quotas.quota_of(client_of("alice"), "app") is None
     node.set(ALICE, PRODUCER_BYTE_RATE, 1_000)
-    assert node.quotas.is_active and node.quotas.of(client_of("bob"), "app") is None
+    assert node.quotas.is_active and node.quotas.quota_of(client_of("bob"), "app") is None
     assert node.quotas.limits_produce(client_of("alice"), "app")
     assert not node.quotas.limits_fetch(client_of("alice"), "app")
     node.set(ALICE, REQUEST_PERCENTAGE, 5)
@@ -88,7 +88,7 @@ def test_a_change_keeps_what_was_counted_and_a_removal_forgets_it() -> None:
 def test_the_time_of_requests_waits_a_second_at_most() -> None:
     node = Node()
     node.set(ALICE, REQUEST_PERCENTAGE, 1)
-    quota = node.quotas.of(client_of("alice"), "app")
+    quota = node.quotas.quota_of(client_of("alice"), "app")
     assert quota is not None and quota.request is not None
     assert quota.request.charge(10, 0) == 0  # 100 ms of the loop's time, of which 1 % of 10 s are
     assert quota.request.charge(1, 0) == 1_000
@@ -173,7 +173,7 @@ def test_room_is_made_for_all_rates_of_a_client_before_it_has_one(monkeypatch: p
         node.set(DEFAULT_CLIENT, key, 1_000)
     for number in range(20):
         client_id = f"app-{number}"
-        quota = node.quotas.of(client_of("alice"), client_id)
+        quota = node.quotas.quota_of(client_of("alice"), client_id)
         assert quota is not None
         for key, rate in (
             (PRODUCER_BYTE_RATE, quota.produce),
@@ -189,6 +189,6 @@ def test_consumers_and_producers_are_counted_apart() -> None:
     node.set(ALICE, PRODUCER_BYTE_RATE, 1_000)
     node.set(ALICE, CONSUMER_BYTE_RATE, 1_000)
     assert node.produce("alice", "app", 10_000) == 0
-    quota = node.quotas.of(client_of("alice"), "app")
+    quota = node.quotas.quota_of(client_of("alice"), "app")
     assert quota is not None and quota.fetch is not None
     assert quota.fetch.charge(10_000, 0) == 0 and quota.fetch.charge(1_000, 0) == 1_000

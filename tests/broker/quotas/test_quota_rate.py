@@ -69,7 +69,7 @@ def test_a_raised_limit_takes_effect_on_what_was_counted() -> None:
 
 def test_other_windows_hold_other_bursts() -> None:
     counted = rate(100, QuotaWindow(3, 2_000))
-    assert counted.largest == 400
+    assert counted.burst == 400
     assert counted.charge(400, 0) == 0 and counted.charge(100, 0) == 1_000
     assert rate(100, QuotaWindow(1, 1_000)).charge(10, 0) == 0  # no time has passed yet: no rate
 
