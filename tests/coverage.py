@@ -30,12 +30,6 @@ from tests import tidy
 
 SHORT_OF = {
     "broker/groups/classic_group.py": 98,
-    "broker/fetch/fetch_session.py": 99,
-    "broker/quotas/controller_mutation_quota.py": 0,
-    "broker/quotas/quota_entity.py": 0,
-    "broker/quotas/quota_manager.py": 99,
-    "broker/quotas/quota_rate.py": 98,
-    "broker/quotas/token_bucket.py": 0,
     "protocol/compiler.py": 96,
     "protocol/records/batch.py": 98,
     "protocol/records/compression.py": 99,

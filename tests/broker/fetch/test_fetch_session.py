@@ -49,6 +49,15 @@ class Fixture:
         return turn.session_id, items, turn.is_incremental
 
 
+def test_a_closed_session_is_forgotten() -> None:
+    fixture = Fixture()
+    fixture.begin(p0=0, p1=5)
+    session = fixture.sessions.find(1)
+    assert session is not None
+    fixture.sessions.close(session)
+    assert fixture.sessions.find(1) is None and fixture.sessions.partition_count == 0
+
+
 def test_a_session_remembers() -> None:
     fixture = Fixture()
     session, items, incremental = fixture.begin(p0=0, p1=5)

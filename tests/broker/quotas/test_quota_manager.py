@@ -94,6 +94,14 @@ def test_the_time_of_requests_waits_a_second_at_most() -> None:
     assert quota.request.charge(1, 0) == 1_000
 
 
+def test_the_clients_of_a_user_share_its_bucket() -> None:
+    node = Node()
+    node.set(ALICE, CONTROLLER_MUTATION_RATE, 1)  # eleven at once
+    node.quotas.mutation_of(client_of("alice"), "one", True).record(12)
+    with pytest.raises(RequestError):
+        node.quotas.mutation_of(client_of("alice"), "two", True).record(1)
+
+
 def test_partitions_are_accepted_until_there_is_a_debt() -> None:
     node = Node()
     node.set(ALICE, CONTROLLER_MUTATION_RATE, 1)  # eleven at once

@@ -1,9 +1,8 @@
-"""Rates over a window and tokens, against the figures of Kafka's formulas."""
+"""Rates over a window, against the figures of Kafka's formulas."""
 
 from __future__ import annotations
 
 from lockstep.broker.quotas.quota_rate import MAX_THROTTLE_MS, QuotaRate, QuotaWindow
-from lockstep.broker.quotas.token_bucket import TokenBucket
 from tests.support.cases import each_case
 
 WINDOW = QuotaWindow()
@@ -81,29 +80,14 @@ def test_a_rate_is_idle_once_nothing_counts() -> None:
     assert not counted.is_idle(10_999) and counted.is_idle(11_000)
 
 
-def test_a_bucket_of_tokens_is_full_at_first_and_refills() -> None:
-    bucket = TokenBucket(5, QuotaWindow(100, 1_000), 0)  # the example of Kafka's TokenBucket
-    assert bucket.tokens(0) == 500
-    bucket.record(560, 0)
-    assert (bucket.tokens(0), bucket.throttle_ms(0)) == (-60, 12_000)
-    assert bucket.throttle_ms(11_000) == 1_000 and bucket.throttle_ms(12_000) == 0
-    assert not bucket.is_idle(12_000) and bucket.is_idle(112_000)
-    assert bucket.tokens(1_000_000) == 500
-
-
-def test_a_bucket_gives_fractions_and_bounds_the_wait() -> None:
-    bucket = TokenBucket(0.5, WINDOW, 0)
-    bucket.record(6, 0)
-    assert (bucket.tokens(0), bucket.throttle_ms(0)) == (-0.5, 1_000)
-    slow = TokenBucket(1e-9, WINDOW, 0)
-    slow.record(1, 0)
-    assert slow.throttle_ms(0) == MAX_THROTTLE_MS
-
-
 def test_the_smallest_limits_wait_for_the_longest() -> None:
     """Their quotient is infinite, which is no number of milliseconds."""
     assert QuotaRate(1e-320, QuotaWindow()).charge(1.0, 0) == MAX_THROTTLE_MS
     assert QuotaRate(1e-320, QuotaWindow(), 1_000).charge(1.0, 0) == 1_000
-    bucket = TokenBucket(5e-324, QuotaWindow(), 0)
-    bucket.record(1.0, 0)
-    assert bucket.throttle_ms(0) == MAX_THROTTLE_MS
+
+
+def test_the_samples_of_a_window_are_used_again() -> None:
+    counted = rate(10, QuotaWindow(2, 1_000))
+    assert counted.charge(20, 0) == 1_000  # 20/s of 10/s, over the one sample before this one
+    for second in range(1, 7):  # three samples are kept, of which the oldest has just left the window
+        assert counted.charge(20, second * 1_000) == 3_000, second
