@@ -80,7 +80,7 @@ class OAuthBearerSettings:
     )
     sasl_server_callback_handler_class: str | None = setting(
         "sasl.server.callback.handler.class",
-        Kind.STRING,
+        Kind.CLASS,
         None,
         "Kafka's OAuthBearerValidatorCallbackHandler alone, which need not be named; any other stops the "
         "start. It counts with the prefix of a listener and a mechanism.",
