@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 import re
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -48,6 +50,60 @@ def test_an_old_python_is_passed_over(tools: Path) -> None:
     done = run("make_venv.sh", tools, "somewhere")
     assert done.returncode == 0
     assert "made somewhere" in done.stdout
+
+
+def python_stub(folder: Path, name: str, word: str, preferred: bool) -> None:
+    """A Python that tells how it was built by `word`, and makes no venv but says so."""
+    how = f'case "$2" in --preferred) exit {int(not preferred)};; esac; echo "{word}"'
+    stub(folder, name, f"""case "$1" in -m) echo "{name} made $4";; *interpreter.py) {how};; esac; exit 0""")
+
+
+def test_a_python_built_with_a_profile_is_preferred(tools: Path) -> None:
+    python_stub(tools, "python3.11", "plain", preferred=False)
+    python_stub(tools, "python3", "guided", preferred=True)
+    done = run("make_venv.sh", tools, "somewhere")
+    assert done.stdout.splitlines() == [
+        "Making somewhere with Python guided ...",
+        "python3 made somewhere",
+    ]
+
+
+def test_one_behind_another_of_the_same_name_is_found(
+    tools: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    behind = tmp_path_factory.mktemp("behind")
+    python_stub(tools, "python3", "plain", preferred=False)
+    python_stub(behind, "python3", "guided", preferred=True)
+    done = subprocess.run(
+        ["/bin/sh", str(ROOT / "requirements" / "make_venv.sh"), "somewhere"],
+        env={"PATH": f"{tools}:{behind}"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "Making somewhere with Python guided ..." in done.stdout
+
+
+def test_a_python_that_is_named_is_taken(tools: Path) -> None:
+    python_stub(tools, "python3.11", "guided", preferred=True)
+    python_stub(tools, "mine", "plain", preferred=False)
+    done = subprocess.run(
+        ["/bin/sh", str(ROOT / "requirements" / "make_venv.sh"), "somewhere"],
+        env={"PATH": str(tools), "PYTHON": "mine"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert "mine made somewhere" in done.stdout
+
+
+def test_a_python_tells_how_it_was_built() -> None:
+    script = str(ROOT / "requirements" / "interpreter.py")
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
+    build = "profile-guided|not profile-guided"
+    assert re.fullmatch(rf"{re.escape(platform.python_version())}, ({build})\n", done.stdout)
+    preferred = subprocess.run([sys.executable, script, "--preferred"], check=False).returncode == 0
+    assert not preferred or ", profile-guided" in done.stdout
 
 
 def test_a_python_without_venv_names_the_package(tools: Path) -> None:

@@ -192,6 +192,7 @@ def code_line(result: dict[str, Any]) -> str:
         return f"- rows of {len(commits)} commits, newest first: {counted}; the last row {result['started']}"
     dirty = " (with uncommitted changes)" if result["code"]["dirty"] else ""
     dirty += ", compiled modules (`make native`)" if result["code"].get("native") else ""
+    dirty += f", {path}" if (path := result["code"].get("produce_path")) else ""
     return f"- commit {result['code']['commit'][:12]}{dirty}, {result['started']}"
 
 

@@ -10,6 +10,7 @@ import hashlib
 import os
 import platform
 import subprocess
+import sys
 import time
 from importlib import metadata
 from pathlib import Path
@@ -20,7 +21,7 @@ import psutil
 from bench.machine.device import device_of, queue_facts
 from compat_tests.kafka_jars import KAFKA_VERSION, ToolchainMissing, java_command
 from compat_tests.targets import ROOT
-from lockstep import native
+from lockstep import extension, native
 
 _PACKAGES = ("uvloop", "crc32c", "cramjam", "confluent-kafka")
 
@@ -64,7 +65,7 @@ def machine_facts(directory: Path) -> dict[str, Any]:
         "kernel": platform.release(),
         "disk": queue_facts(device_of(directory)),
         "file_system": _file_system(directory),
-        "python": platform.python_version(),
+        "python": _command_output(sys.executable, "requirements/interpreter.py"),
         "java": _java(),
         "kafka": KAFKA_VERSION,
         "packages": {name: metadata.version(name) for name in _PACKAGES},
@@ -86,13 +87,14 @@ def sources() -> str:
 
 
 def code_facts() -> dict[str, Any]:
-    """The commit measured, whether the tree differed from it in more than results, and `native` where the
-    modules that `make native` compiled are used."""
+    """The commit measured, whether the tree differed from it in more than results, `native` where the modules
+    that `make native` compiled are used, and whether the `produce_path` is compiled."""
     facts: dict[str, Any] = {
         "commit": _command_output("git", "rev-parse", "HEAD"),
         "dirty": bool(
             _command_output("git", "status", "--porcelain", "--untracked-files=no", "--", *_BUT_RESULTS)
         ),
+        "produce_path": extension.load()[1],
     }
     if os.environ.get(native.VARIABLE) == "1":
         facts["native"] = True
