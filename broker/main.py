@@ -13,6 +13,7 @@ import gc
 import logging
 import os
 import signal
+import threading
 from collections.abc import Callable
 from typing import Final
 
@@ -55,18 +56,26 @@ def _run(settings: Settings, companion: Companion | None) -> None:
     """Raises SystemExit."""
     for warning in settings.warnings:
         log.warning("%s", warning)
+    ready = threading.Event()
     try:
         with asyncio.Runner(loop_factory=_new_loop) as runner:
-            runner.run(_serve_until_stopped(settings, companion))
+            runner.run(_serve_until_stopped(settings, companion, ready))
     except (CannotStart, ConfigError, CorruptLog, NewerFormat, StorageError, OSError) as error:
+        late = ready.is_set() and not isinstance(error, CannotStart)
         advice = " (docs/operating.md, A damaged log)" if isinstance(error, CorruptLog) else ""
         log.critical(
-            "cannot start: %s%s", describe_os_error(error) if isinstance(error, OSError) else error, advice
+            "%s: %s%s",
+            "ended by an error" if late else "cannot start",
+            describe_os_error(error) if isinstance(error, OSError) else error,
+            advice,
         )
-        raise SystemExit(EXIT_BAD_START) from None
+        raise SystemExit(EXIT_FATAL if late else EXIT_BAD_START) from None
 
 
-async def _serve_until_stopped(settings: Settings, companion: Companion | None) -> None:
+async def _serve_until_stopped(
+    settings: Settings, companion: Companion | None, ready: threading.Event
+) -> None:
+    """Sets `ready` once the ready line is printed."""
     stop_requested = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -81,6 +90,7 @@ async def _serve_until_stopped(settings: Settings, companion: Companion | None) 
         async with contextlib.nullcontext() if companion is None else companion(broker):
             await broker.until_voters_are_contacted()
             print(ready_line(broker), flush=True)
+            ready.set()
             reporting = asyncio.ensure_future(_report_service(broker))
             await _wait_for_end(broker, stop_requested)
             reporting.cancel()

@@ -62,30 +62,23 @@ def preferred_leader(view: GroupView) -> int | None:
     return next((member for member in _successors(view) if node_of(member) == first), None)
 
 
-def leader_with_room(view: GroupView) -> int | None:
-    """Returns the successor of a leader that cannot write: a member whose node reports that it can."""
-    unwritable = view.desired.unwritable
-    if not view.no_change_pending or not unwritable.get(node_of(view.leader)):
+def healthier_leader(view: GroupView) -> Transfer | None:
+    """Returns the transfer away from a leader that cannot write, or else from one that misses records: to a
+    member whose node reports that it can write, and in the second case that it misses none."""
+    if not view.no_change_pending:
         return None
-    with_room = (member for member in _successors(view) if unwritable.get(node_of(member)) is False)
-    return min(with_room, key=lambda member: node_of(member) in view.desired.incomplete, default=None)
-
-
-def complete_leader(view: GroupView) -> int | None:
-    """Returns the successor of a leader that misses records: a member whose node reports that it misses none,
-    and can write."""
-    desired = view.desired
-    if not view.no_change_pending or node_of(view.leader) not in desired.incomplete:
-        return None
-    others = ((node_of(member), member) for member in _successors(view))
-    return next(
-        (
-            each
-            for node, each in others
-            if node not in desired.incomplete and not desired.unwritable.get(node)
-        ),
-        None,
-    )
+    node, desired = node_of(view.leader), view.desired
+    if desired.unwritable.get(node):
+        with_room = (each for each in _successors(view) if desired.unwritable.get(node_of(each)) is False)
+        successor = min(with_room, key=lambda each: node_of(each) in desired.incomplete, default=None)
+        if successor is not None:
+            return Transfer(successor, f"the disk of node {node} is full")
+    if node in desired.incomplete:
+        unfit = desired.incomplete | {each for each, full in desired.unwritable.items() if full}
+        successor = next((each for each in _successors(view) if node_of(each) not in unfit), None)
+        if successor is not None:
+            return Transfer(successor, f"records are missing at node {node}")
+    return None
 
 
 def printable_member(member: int) -> str:

@@ -16,8 +16,7 @@ from lockstep.broker.membership.group_view import DesiredMembers, GroupView, obs
 from lockstep.broker.membership.next_change import (
     ChangeMembers,
     Transfer,
-    complete_leader,
-    leader_with_room,
+    healthier_leader,
     next_step,
     preferred_leader,
     printable_member,
@@ -132,7 +131,9 @@ class Reconciler:
             return
         voter_nodes = {*view.desired.voter_nodes, *view.desired.learner_nodes}
         self._is_single_member = self._group.raft.alone and voter_nodes <= {node_of(view.leader)}
-        if self._backoff.is_over(now_ms) and self._leave_leadership(view):
+        # First: the entry of a change of members may find no disk space here, and consumers get errors.
+        if self._backoff.is_over(now_ms) and (transfer := healthier_leader(view)) is not None:
+            self._transfer(transfer.member, transfer.reason)
             return
         step = next_step(view)
         if isinstance(step, ChangeMembers):
@@ -143,17 +144,6 @@ class Reconciler:
                 self._transfer(step.member, step.reason)
         else:
             self._balance_leader(view, now_ms)
-
-    def _leave_leadership(self, view: GroupView) -> bool:
-        """Transfers the leadership from a node that cannot write or misses records. Before all else: the
-        entry of a change of members may find no disk space here, and consumers get errors."""
-        node = node_of(view.leader)
-        successor, reason = leader_with_room(view), f"the disk of node {node} is full"
-        if successor is None:
-            successor, reason = complete_leader(view), f"records are missing at node {node}"
-        if successor is not None:
-            self._transfer(successor, reason)
-        return successor is not None
 
     def _balance_leader(self, view: GroupView, now_ms: int) -> None:
         candidate = preferred_leader(view) if self._balance() else None

@@ -12,8 +12,7 @@ from lockstep.broker.membership.group_view import DesiredMembers, GroupView
 from lockstep.broker.membership.next_change import (
     ChangeMembers,
     Transfer,
-    complete_leader,
-    leader_with_room,
+    healthier_leader,
     next_step,
     preferred_leader,
     printable_member,
@@ -67,6 +66,13 @@ def heir(seen: GroupView) -> int:
     step = next_step(seen)
     assert isinstance(step, Transfer), step
     return step.member
+
+
+def healthier_member(seen: GroupView) -> int:
+    """Who leads instead of a leader that cannot write or misses records."""
+    transfer = healthier_leader(seen)
+    assert transfer is not None
+    return transfer.member
 
 
 def test_nothing_is_done_to_a_group_as_it_should_be() -> None:
@@ -234,9 +240,9 @@ def test_a_full_disk_is_not_handed_the_leadership() -> None:
 
 
 def test_who_leads_on_a_full_disk_hands_over_to_who_says_that_it_has_room() -> None:
-    assert leader_with_room(view(unwritable={1: True, 2: True, 3: False})) == 3
-    assert leader_with_room(view(unwritable={1: True, 3: False})) == 3
-    assert leader_with_room(view(leader=3, desired=[2, 1, 3], unwritable={1: False, 2: False, 3: True})) == 2
+    assert healthier_member(view(unwritable={1: True, 2: True, 3: False})) == 3
+    assert healthier_member(view(unwritable={1: True, 3: False})) == 3
+    assert healthier_member(view(leader=3, desired=[2, 1, 3], unwritable={1: False, 2: False, 3: True})) == 2
 
 
 @each_case(
@@ -253,7 +259,7 @@ def test_who_leads_on_a_full_disk_hands_over_to_who_says_that_it_has_room() -> N
     ],
 )
 def test_nobody_leads_instead_who_could_not_or_has_no_room_or_does_not_say(seen: GroupView) -> None:
-    assert leader_with_room(seen) is None
+    assert healthier_leader(seen) is None
 
 
 def test_a_node_that_misses_records_is_not_handed_the_leadership_where_another_could_have_it() -> None:
@@ -262,14 +268,14 @@ def test_a_node_that_misses_records_is_not_handed_the_leadership_where_another_c
     assert heir(view(desired=[2, 3], incomplete={2})) == 3
     assert heir(view(desired=[2, 3], unwritable={3: True}, incomplete={2})) == 2
     assert heir(view(desired=[2, 3], incomplete={2, 3})) == 2
-    assert leader_with_room(view(unwritable={1: True, 2: False, 3: False}, incomplete={2})) == 3
-    assert leader_with_room(view(unwritable={1: True, 2: False}, incomplete={2})) == 2
+    assert healthier_member(view(unwritable={1: True, 2: False, 3: False}, incomplete={2})) == 3
+    assert healthier_member(view(unwritable={1: True, 2: False}, incomplete={2})) == 2
 
 
 def test_who_leads_without_some_records_hands_over_to_who_has_them() -> None:
-    assert complete_leader(view(incomplete={1})) == 2
-    assert complete_leader(view(incomplete={1, 2}, unwritable={3: False})) == 3
-    assert complete_leader(view(leader=3, desired=[2, 1, 3], incomplete={3}, unwritable={2: True})) == 1
+    assert healthier_member(view(incomplete={1})) == 2
+    assert healthier_member(view(incomplete={1, 2}, unwritable={3: False})) == 3
+    assert healthier_member(view(leader=3, desired=[2, 1, 3], incomplete={3}, unwritable={2: True})) == 1
 
 
 @each_case(
@@ -285,7 +291,7 @@ def test_who_leads_without_some_records_hands_over_to_who_has_them() -> None:
     ],
 )
 def test_nobody_leads_instead_who_could_not_or_misses_records_as_well(seen: GroupView) -> None:
-    assert complete_leader(seen) is None
+    assert healthier_leader(seen) is None
 
 
 def test_node_0_is_a_node() -> None:

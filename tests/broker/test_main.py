@@ -1,0 +1,75 @@
+"""The process's last word and exit status, by when the error came."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from lockstep.broker import main
+from lockstep.broker.server import CannotStart
+from lockstep.broker.settings.config import Settings
+from tests.broker.conftest import small_settings
+
+
+class FailingBroker:
+    """A broker that a signal stops as soon as it serves. Args: at_start, at_stop: the errors it ends with."""
+
+    is_serving = True
+    assembly = SimpleNamespace(node=None)
+
+    def __init__(self, at_start: Exception | None = None, at_stop: Exception | None = None) -> None:
+        self._at_start = at_start
+        self._at_stop = at_stop
+
+    async def start(self) -> None:
+        if self._at_start is not None:
+            raise self._at_start
+
+    async def until_voters_are_contacted(self) -> None:
+        return
+
+    async def until_removed(self) -> None:
+        return
+
+    async def stop(self) -> None:
+        if self._at_stop is not None:
+            raise self._at_stop
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    monkeypatch.setattr(main, "REMOVED_WAIT_SECONDS", 0)
+    monkeypatch.setattr(main, "ready_line", lambda _: "ready")
+    monkeypatch.setattr(main.gc, "freeze", lambda: None)
+    return small_settings(tmp_path)
+
+
+IO_ERROR = OSError(errno.EIO, os.strerror(errno.EIO), "log")
+
+
+@pytest.mark.parametrize(
+    ("broker", "status", "text"),
+    [
+        (FailingBroker(at_start=IO_ERROR), main.EXIT_BAD_START, "cannot start: "),
+        (FailingBroker(at_start=CannotStart("why")), main.EXIT_BAD_START, "cannot start: why"),
+        (FailingBroker(at_stop=IO_ERROR), main.EXIT_FATAL, "ended by an error: "),
+    ],
+    ids=["an error at the start", "no start", "an error at the end"],
+)
+def test_an_error_after_the_start_is_no_failed_start(
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    settings: Settings,
+    broker: FailingBroker,
+    status: int,
+    text: str,
+) -> None:
+    monkeypatch.setattr(main, "Broker", lambda *_, **__: broker)
+    with pytest.raises(SystemExit) as ended:
+        main._run(settings, None)
+    assert ended.value.code == status
+    assert caplog.records[-1].getMessage().startswith(text)
