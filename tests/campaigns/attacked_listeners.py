@@ -93,7 +93,7 @@ class InsideTls(AttackedListener):
     def __init__(self) -> None:
         self._authority = Authority()
         self._broker = self._authority.issue("broker")
-        self._context = ssl.create_default_context(cadata=self._authority.pem())
+        self.context = ssl.create_default_context(cadata=self._authority.pem())
 
     def settings(self) -> dict[str, str]:
         return {
@@ -104,7 +104,7 @@ class InsideTls(AttackedListener):
 
     def connect(self, port: int, timeout_s: float) -> RawConnection:
         connection = super().connect(port, OPEN_SECONDS)
-        connection.socket = self._context.wrap_socket(connection.socket, server_hostname=LOOPBACK)
+        connection.socket = self.context.wrap_socket(connection.socket, server_hostname=LOOPBACK)
         connection.socket.settimeout(timeout_s)
         return connection
 
@@ -114,18 +114,15 @@ class NoTls(InsideTls):
 
     name = "no-tls"
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._random = random.Random(0)
-
     def connect(self, port: int, timeout_s: float) -> RawConnection:
         return RawConnection(LOOPBACK, port, timeout_s)
 
     def octets(self, frame: bytes) -> bytes:
-        if self._random.random() < 0.5:
+        rng = random.Random(frame)  # the same for the same frame
+        if rng.random() < 0.5:
             return frame
-        version = self._random.choice((0x0301, 0x0303, 0x0304))
-        return struct.pack(">BHH", self._random.choice(TLS_RECORDS), version, len(frame) & 0x3FFF) + frame
+        version = rng.choice((0x0301, 0x0303, 0x0304))
+        return struct.pack(">BHH", rng.choice(TLS_RECORDS), version, len(frame) & 0x3FFF) + frame
 
 
 LISTENERS: Final = {each.name: each for each in (AttackedListener, BeforeLogin, AfterLogin, InsideTls, NoTls)}

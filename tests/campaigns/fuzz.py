@@ -1,5 +1,8 @@
 """`python -m tests.campaigns.fuzz --inputs 1000000`: bytes that are nearly Kafka's, to all that reads them.
 
+With `--listener` they go to a broker's handlers alone: before a login, after one, inside TLS, or to a TLS
+listener as they are.
+
 In a process of its own, by two engines one after the other (a grammar made from the message tables; atheris,
 steered by coverage): request, response and header codecs, framing, record batches, compression, and the
 handlers of a broker fed through its connections. What must hold: the process never ends, nothing raises but
@@ -27,7 +30,8 @@ from statistics import median
 from typing import Any, Final
 
 from tests.campaigns import evidence
-from tests.campaigns.fuzz_worker import current_input, write_finding
+from tests.campaigns.attacked_listeners import LISTENERS
+from tests.campaigns.fuzz_worker import PLAINTEXT, current_input, write_finding
 
 DIRECTORY: Final = evidence.ROOT / ".cache" / "fuzz"
 ENGINES: Final = ("grammar", "coverage")
@@ -41,8 +45,9 @@ FOR_EVER: Final = 10.0**9
 class Engine:
     """One engine's share of a run: child processes until its inputs are fed, and what they said."""
 
-    def __init__(self, name: str, directory: Path, seed: int, inputs: int) -> None:
+    def __init__(self, name: str, directory: Path, seed: int, inputs: int, listener: str = PLAINTEXT) -> None:
         self.name = name
+        self.listener = listener
         self.seed = seed
         self.wanted = inputs
         self.directory = directory / name
@@ -80,6 +85,7 @@ class Engine:
         temporary.mkdir()
         command = [sys.executable, "-m", "tests.campaigns.fuzz_worker", self.name, str(self.directory)]
         command += [str(self.seed), str(self.next_chunk), str(self.wanted - self.fed), str(seconds)]
+        command.append(self.listener)
         base = {name: Counter(counts) for name, counts in self.done.items()}
         frames, answers = self.frames, self.answers
         self.rss = []
@@ -180,11 +186,19 @@ class Engine:
 class Run:
     """A whole run, which can be interrupted."""
 
-    def __init__(self, directory: Path, seed: int, inputs: int, engines: Sequence[str]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        seed: int,
+        inputs: int,
+        engines: Sequence[str],
+        listener: str = PLAINTEXT,
+    ) -> None:
         self.directory = directory
         self.seed = seed
+        self.listener = listener
         share = -(-inputs // len(engines))
-        self.engines = [Engine(name, directory, seed, share) for name in engines]
+        self.engines = [Engine(name, directory, seed, share, listener) for name in engines]
 
     def go(self, seconds: float = FOR_EVER) -> list[str]:
         """Feed everything; what did not hold."""
@@ -225,6 +239,7 @@ class Run:
     def figures(self, problems: list[str]) -> dict[str, Any]:
         """For the evidence."""
         return {
+            "listener": self.listener,
             "seed": self.seed,
             "inputs": sum(engine.fed for engine in self.engines),
             "duration_s": round(sum(engine.seconds for engine in self.engines), 1),
@@ -233,14 +248,14 @@ class Run:
         }
 
 
-def repeat(path: Path) -> int:
+def repeat(path: Path, listener: str) -> int:
     """Run one finding again, with what came before it; 1 where it still is one."""
     from tests.campaigns import fuzz_targets
     from tests.campaigns.fuzz_broker import Handlers
 
     finding = json.loads(path.read_text())
     data, target = bytes.fromhex(finding["input"]), finding["target"]
-    handlers = Handlers()
+    handlers = Handlers(listener)
     run = handlers.run if target == "handlers" else fuzz_targets.CODECS[target]
     status = 0
     for each in [*map(bytes.fromhex, finding["before"]), data]:
@@ -258,6 +273,7 @@ def main(words: Sequence[str] | None = None) -> int:
     """The campaign as a command; 1 when something did not hold."""
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.fuzz", description=__doc__)
     parser.add_argument("--inputs", type=int, default=1_000_000)
+    parser.add_argument("--listener", choices=sorted(LISTENERS), default=PLAINTEXT)
     parser.add_argument("--seconds", type=float, default=FOR_EVER, help="stop after so long")
     parser.add_argument("--engine", choices=[*ENGINES, "both"], default="both")
     parser.add_argument("--seed", type=int, default=None, help="default: drawn, and printed")
@@ -270,28 +286,32 @@ def main(words: Sequence[str] | None = None) -> int:
         found = [given] if given.exists() else sorted(DIRECTORY.rglob(given.name))
         if not found:
             parser.error(f"there is no finding {arguments.repeat}")
-        return repeat(found[0])
+        return repeat(found[0], arguments.listener)
     seed = random.SystemRandom().randrange(2**31) if arguments.seed is None else arguments.seed
     engines = ENGINES if arguments.engine == "both" else (arguments.engine,)
-    DIRECTORY.mkdir(parents=True, exist_ok=True)
-    run = Run(DIRECTORY, seed, arguments.inputs, engines)
+    directory = DIRECTORY / arguments.listener
+    directory.mkdir(parents=True, exist_ok=True)
+    run = Run(directory, seed, arguments.inputs, engines, arguments.listener)
     resumed = arguments.resume and run.resume()
     if not resumed:
         for name in engines:
-            shutil.rmtree(DIRECTORY / name, ignore_errors=True)
+            shutil.rmtree(directory / name, ignore_errors=True)
     fed = sum(engine.fed for engine in run.engines)
-    print(f"fuzz: seed {run.seed}, {arguments.inputs:,} inputs, {fed:,} of them done already", flush=True)
+    print(
+        f"fuzz: {run.listener}, seed {run.seed}, {arguments.inputs:,} inputs, {fed:,} of them done already",
+        flush=True,
+    )
     problems = run.go(arguments.seconds)
     figures = run.figures(problems)
     print(json.dumps(figures, indent=1), flush=True)
     for problem in problems:
         print(f"FINDING {problem}", flush=True)
     if problems:
-        print(f"findings and the commands that repeat them: {DIRECTORY}/*/findings", flush=True)
+        print(f"findings and the commands that repeat them: {directory}/*/findings", flush=True)
     if not arguments.no_evidence:
         evidence.add_run("fuzz", figures)
     if all(engine.fed >= engine.wanted for engine in run.engines):
-        (DIRECTORY / "state.json").unlink(missing_ok=True)
+        (directory / "state.json").unlink(missing_ok=True)
     return 1 if problems else 0
 
 

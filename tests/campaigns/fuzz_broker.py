@@ -1,4 +1,5 @@
-"""The fuzzer's `handlers` target: a real broker in this process, fed through its connections without sockets.
+"""The fuzzer's `handlers` target: a real broker in this process, fed through its connections without sockets,
+before a login, after it, inside TLS, or as they are.
 
 Owns: the broker and its loop; how an input becomes the frames of one connection; what counts as unexpected:
 an exception that a connection had to be closed for, one that nobody waited for, a line of level ERROR, a
@@ -15,7 +16,7 @@ import logging
 import shutil
 import struct
 import tempfile
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +25,6 @@ import crc32c
 
 from lockstep.broker.main import _new_loop
 from lockstep.broker.network.connection import Connection
-from lockstep.broker.network.connection_registry import Connections
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import ConnectionRejected, PendingResponse
 from lockstep.broker.server import Broker
@@ -33,12 +33,16 @@ from lockstep.protocol.api import ApiKey, messages_for, request_header_version, 
 from lockstep.protocol.compiler import decode
 from lockstep.protocol.primitives import MalformedMessage
 from tests.broker.served import served_versions
+from tests.campaigns.attacked_listeners import LISTENERS, NAME, AttackedListener
+from tests.campaigns.fuzz_listeners import client_of
 from tests.campaigns.fuzz_targets import Violated
 from tests.support.handmade_frames import values_batch
 
 TOPICS: Final = ("fuzz-a", "fuzz-b")
 TOPIC_ID_MARKS: Final = (b"fuzz-a-topic-id.", b"fuzz-b-topic-id.")
 """Stand in inputs for ids that differ from broker to broker."""
+RAW_TOKENS: Final = (int(ApiKey.SASL_HANDSHAKE), 0)
+"""After this version of SaslHandshake what a client sends and reads has no headers."""
 INPUTS_PER_BROKER: Final = 10_000
 """Then a new one, on a new directory: what a broker rightly keeps stays small."""
 TURNS: Final = 40
@@ -53,7 +57,6 @@ SERVED: Final = served_versions()
 KEYS: Final = sorted(SERVED)
 
 SMALL: Final = {
-    "listeners": "PLAINTEXT://127.0.0.1:0",
     "log.flush": "os",
     "lockstep.segment.bytes": "1048576",
     "lockstep.spare.segments": "1",
@@ -66,41 +69,6 @@ SMALL: Final = {
     "fetch.max.bytes": "65536",
     "max.incremental.fetch.session.cache.slots": "40",
 }
-
-
-class Transport:
-    """What a connection writes to; the end of a connection is noted."""
-
-    def __init__(self) -> None:
-        self.written: list[bytes] = []
-        self.closed = False
-        self.reading = True
-
-    def get_extra_info(self, name: str) -> Any:
-        return {"peername": ("192.0.2.1", 5), "sockname": ("192.0.2.2", 9092)}.get(name)
-
-    def set_write_buffer_limits(self, high: int) -> None:
-        """Everything is taken at once."""
-
-    def write(self, data: bytes) -> None:
-        self.written.append(bytes(data))
-
-    def writelines(self, pieces: list[Any]) -> None:
-        self.written += map(bytes, pieces)
-
-    def pause_reading(self) -> None:
-        self.reading = False
-
-    def resume_reading(self) -> None:
-        self.reading = True
-
-    def close(self) -> None:
-        self.closed = True
-
-    abort = close
-
-    def get_write_buffer_size(self) -> int:
-        return 0
 
 
 class _Errors(logging.Handler):
@@ -116,9 +84,10 @@ class _Errors(logging.Handler):
 
 
 class Handlers:
-    """The target; call `run` with inputs, `close` at the end."""
+    """The target; call `run` with inputs, `close` at the end. Args: listener: what the inputs are sent to."""
 
-    def __init__(self) -> None:
+    def __init__(self, listener: str = AttackedListener.name) -> None:
+        self._listener = LISTENERS[listener]()
         self.frames = 0
         self.answers = 0
         self._unexpected: list[BaseException] = []
@@ -132,7 +101,7 @@ class Handlers:
         PendingResponse.fail = self._failing()  # type: ignore[method-assign]
         self._broker: Broker | None = None
         self._directory = Path()
-        self._connections: Connections | None = None
+        self._new_connection: Callable[[], asyncio.BaseProtocol] | None = None
         self._left = 0
         self._unfinished = 0
         self._ids: list[bytes] = []
@@ -176,15 +145,17 @@ class Handlers:
     async def _begin(self) -> None:
         self._directory = Path(tempfile.mkdtemp(prefix="lockstep-fuzz-"))
         broker = self._broker = Broker(
-            from_texts({**SMALL, "log.dirs": str(self._directory)}), on_fatal=self._unexpected.append
+            from_texts({**SMALL, **self._settings(), "log.dirs": str(self._directory)}),
+            on_fatal=self._unexpected.append,
         )
         await broker.start()
         ids = count()
         services = broker.assembly
         services.fetch_sessions._random_id = lambda largest: 1 + next(ids) % min(largest, 50)
-        self._connections = broker.assembly.connections
-        assert self._connections is not None
-        plain_log = self._connections.log_client_error
+        connections = broker.assembly.connections
+        (kafka_listener,) = broker.settings.client_listeners()
+        self._new_connection = broker._securities.connection_factory(connections, kafka_listener, Connection)
+        plain_log = connections.log_client_error
 
         def log_client_error(
             peer: str, text: str, failure: BaseException | None = None, key: Hashable = None
@@ -194,7 +165,7 @@ class Handlers:
             else:
                 plain_log(peer, text, key=key)
 
-        self._connections.log_client_error = log_client_error  # type: ignore[method-assign]
+        connections.log_client_error = log_client_error  # type: ignore[method-assign]
         self._ids = []
         for name in TOPICS:
             topic = await services.topics.create(services.topics.plan(name, 3, 1, {}))
@@ -203,6 +174,13 @@ class Handlers:
             appender = services.appenders[partition.group.group_id]
             for value in (b"one", b"two"):
                 appender.append(partition.log, values_batch([value]), topic.config, 9)
+
+    def _settings(self) -> dict[str, str]:
+        return {
+            **self._listener.settings(),
+            "listeners": f"{NAME}://127.0.0.1:0",
+            "listener.security.protocol.map": f"{NAME}:{self._listener.protocol}",
+        }
 
     async def _end(self, broker: Broker) -> None:
         """Stopped, it must start again on what the inputs left it, and stop again."""
@@ -217,18 +195,18 @@ class Handlers:
     # --- one connection -----------------------------------------------------------------------------------
 
     async def _serve(self, items: list[bytes]) -> bool:
-        assert self._connections is not None
-        transport = Transport()
-        connection = Connection(self._connections, "PLAINTEXT")
-        connection.connection_made(transport)  # type: ignore[arg-type]
+        assert self._new_connection is not None
+        client = client_of(self._listener, self._new_connection())
+        await client.open(self._settle)
+        connection, transport = client.connection, client.transport
         expected: list[tuple[int, int] | None] = []
         for number, item in enumerate(items):
             if transport.closed:
                 break
-            frame, answer = framed(item, number)
+            frame, answer = framed(item, number, self._listener.apis)
             expected.append(answer)
             self.frames += 1
-            self._receive(connection, frame)
+            client.send(frame)
             if not transport.reading:
                 await self._settle(connection)
                 await asyncio.sleep(0)  # it may only have had its turn
@@ -236,20 +214,11 @@ class Handlers:
                     break
         await self._settle(connection)
         connection.write_out()
-        connection.connection_lost(None)
-        answers = self._check(b"".join(transport.written), expected)
+        written = client.read()
+        client.end()
+        answers = self._check(written, expected) if client.reads_frames and RAW_TOKENS not in expected else 0
         self.answers += answers
         return answers > 0
-
-    @staticmethod
-    def _receive(connection: Connection, frame: bytes) -> None:
-        at = 0
-        while at < len(frame):
-            room = connection.get_buffer(-1)
-            size = min(len(room), len(frame) - at)
-            room[:size] = frame[at : at + size]
-            at += size
-            connection.buffer_updated(size)
 
     async def _settle(self, connection: Connection) -> None:
         """Until everything is answered, or only what waits for others is left."""
@@ -326,13 +295,15 @@ def item(api_key: int, version: int, body: bytes, keep_crc: bool = False) -> byt
     return len(inner).to_bytes(2, "big") + inner
 
 
-def framed(inner: bytes, number: int) -> tuple[bytes, tuple[int, int] | None]:
-    """The frame of an item, length first, and the (key, version) of its answer; None where nobody knows."""
+def framed(inner: bytes, number: int, apis: Sequence[int] = ()) -> tuple[bytes, tuple[int, int] | None]:
+    """The frame of an item, length first, and the (key, version) of its answer; None where nobody knows.
+    Args: apis: the only ones it may be for; () for all."""
     if not inner or inner[0] == RAW_FRAME:
         return struct.pack(">i", len(inner[1:])) + inner[1:], None
     key = inner[0] & ~KEEP_CRC
-    if key not in SERVED:
-        key = KEYS[key % len(KEYS)]
+    keys = apis or KEYS
+    if key not in SERVED or key not in keys:
+        key = keys[key % len(keys)]
     first, last = SERVED[key]
     version = first + (inner[1] if len(inner) > 1 else 0) % (last - first + 1)
     head = struct.pack(">hhih", key, version, number, 4) + b"fuzz"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any, Final, cast
 
@@ -262,9 +262,11 @@ SCHEDULE: Final = tuple(name for turn in range(6) for name, chunks in _ROUND.ite
 """Which target each chunk is for, over and over."""
 
 
-def run_chunk(seed: int, number: int, feed: Callable[[str, bytes], None]) -> int:
+def run_chunk(
+    seed: int, number: int, feed: Callable[[str, bytes], None], schedule: Sequence[str] = SCHEDULE
+) -> int:
     """Feed one chunk's inputs, the same for the same seed and number; returns how many."""
-    target = SCHEDULE[number % len(SCHEDULE)]
+    target = schedule[number % len(schedule)]
     fed = 0
 
     @hypothesis.seed(seed * 1_000_003 + number)

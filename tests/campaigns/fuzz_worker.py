@@ -43,6 +43,8 @@ COVERAGE_TARGETS: Final = (
     "stream",
 )
 """Which target an input of the coverage engine is for: its first byte, taken round."""
+PLAINTEXT: Final = "plaintext"
+"""The listener with which all targets are fed; with another one only the handlers behind it."""
 
 
 def rss_bytes() -> int:
@@ -137,7 +139,7 @@ def current_input(directory: Path) -> tuple[str, bytes]:
     return target.decode() or "none", data
 
 
-def grammar(directory: Path, seed: int, first_chunk: int, inputs: int, seconds: float) -> None:
+def grammar(directory: Path, seed: int, first_chunk: int, inputs: int, seconds: float, listener: str) -> None:
     """Chunks from `first_chunk` on until there are `inputs`, or no more time."""
     from lockstep.broker.process.heap import give_memory_back, keep_large_blocks_apart
     from tests.campaigns import fuzz_grammar, fuzz_targets
@@ -145,15 +147,16 @@ def grammar(directory: Path, seed: int, first_chunk: int, inputs: int, seconds: 
 
     logging.getLogger("hypothesis").setLevel(logging.ERROR)
     keep_large_blocks_apart()
-    handlers = Handlers()
+    handlers = Handlers(listener)
     feeder = Feeder(directory, {**fuzz_targets.CODECS, "handlers": handlers.run})
+    schedule = fuzz_grammar.SCHEDULE if listener == PLAINTEXT else ("handlers",)
     if inputs >= LONG_RUN_INPUTS:
         fuzz_targets.compile_all()
     deadline = time.monotonic() + seconds
     fed = 0
     chunk = first_chunk
     while fed < inputs and time.monotonic() < deadline:
-        fed += fuzz_grammar.run_chunk(seed, chunk, feeder.feed)
+        fed += fuzz_grammar.run_chunk(seed, chunk, feeder.feed, schedule)
         chunk += 1
         gc.collect()
         give_memory_back()
@@ -162,7 +165,9 @@ def grammar(directory: Path, seed: int, first_chunk: int, inputs: int, seconds: 
     feeder.report(next_chunk=chunk, frames=handlers.frames, answers=handlers.answers)
 
 
-def coverage(directory: Path, seed: int, first_chunk: int, inputs: int, seconds: float) -> None:
+def coverage(
+    directory: Path, seed: int, first_chunk: int, inputs: int, seconds: float, listener: str
+) -> None:
     """libFuzzer on a corpus that stays from run to run. Does not return: libFuzzer ends the process."""
     import atheris
 
@@ -179,15 +184,16 @@ def coverage(directory: Path, seed: int, first_chunk: int, inputs: int, seconds:
     corpus = directory / "corpus"
     if not corpus.exists():
         _begin_corpus(corpus, seed)
-    handlers = Handlers()
+    handlers = Handlers(listener)
     feeder = Feeder(directory, {**fuzz_targets.CODECS, "handlers": handlers.run})
+    targets = COVERAGE_TARGETS if listener == PLAINTEXT else ("handlers",)
     total = 0
 
     def one(data: bytes) -> None:
         nonlocal total
         if not data:
             return
-        feeder.feed(COVERAGE_TARGETS[data[0] % len(COVERAGE_TARGETS)], data[1:])
+        feeder.feed(targets[data[0] % len(targets)], data[1:])
         total += 1
         if not total % REPORT_EVERY or total == inputs:
             feeder.report(next_chunk=first_chunk + 1, frames=handlers.frames, answers=handlers.answers)
@@ -224,13 +230,13 @@ def _write_samples(corpus: Path, seed: int) -> None:
 
 
 def main(words: list[str]) -> int:
-    """`samples DIRECTORY SEED`, or `ENGINE DIRECTORY SEED FIRST-CHUNK INPUTS SECONDS`."""
+    """`samples DIRECTORY SEED`, or `ENGINE DIRECTORY SEED FIRST-CHUNK INPUTS SECONDS LISTENER`."""
     engine, directory, seed = words[0], Path(words[1]), int(words[2])
     if engine == "samples":
         _write_samples(directory, seed)
         return 0
     run = {"grammar": grammar, "coverage": coverage}[engine]
-    run(directory, seed, int(words[3]), int(words[4]), float(words[5]))
+    run(directory, seed, int(words[3]), int(words[4]), float(words[5]), words[6])
     return 0
 
 

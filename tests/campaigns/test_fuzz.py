@@ -10,11 +10,15 @@ from typing import Any
 import pytest
 
 from lockstep.broker.metadata.api.api_versions import ApiVersions
+from lockstep.broker.metadata.api.metadata import Metadata
 from lockstep.broker.network.response_encoder import ResponseEncodingError
 from lockstep.broker.requests.request_context import PendingResponse
 from lockstep.protocol import primitives
+from lockstep.protocol.compiler import encode_bytes
 from lockstep.protocol.messages import MESSAGES
 from lockstep.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from lockstep.protocol.messages.metadata import MetadataRequest
+from lockstep.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from lockstep.protocol.records import compression
 from tests.campaigns import evidence, fuzz_grammar, fuzz_targets
 from tests.campaigns.fuzz import Engine, Run
@@ -121,6 +125,35 @@ def test_a_handler_that_raises_is_found(monkeypatch: pytest.MonkeyPatch, handler
     with pytest.raises(ZeroDivisionError, match="planted"):
         handlers.run(ASK_VERSIONS + planted)
     assert handlers.run(ASK_VERSIONS)
+
+
+@pytest.mark.parametrize("listener", ["after-login", "inside-tls"])
+def test_a_handler_that_raises_is_found_behind_a_login_and_inside_tls(
+    monkeypatch: pytest.MonkeyPatch, listener: str
+) -> None:
+    def handle(self: Any, client: Any, header: Any, request: Any) -> Any:
+        raise ZeroDivisionError("planted")
+
+    secured = Handlers(listener)
+    try:
+        assert secured.run(ASK_VERSIONS * 2)
+        assert secured.answers == 2
+        monkeypatch.setattr(Metadata, "handle", handle)
+        with pytest.raises(ZeroDivisionError, match="planted"):
+            secured.run(item(3, 12, encode_bytes(MetadataRequest(topics=None), 12)))
+    finally:
+        secured.close()
+
+
+def test_only_a_login_is_served_before_one() -> None:
+    closed = Handlers("before-login")
+    try:
+        assert closed.run(item(17, 1, encode_bytes(SaslHandshakeRequest(mechanism="PLAIN"), 1)))
+        assert not closed.run(b"")
+        assert closed.run(item(19, SERVED[19][0], b""))  # no request of a login: it becomes one
+        assert closed.answers == 2
+    finally:
+        closed.close()
 
 
 def test_an_answer_that_fails_after_its_client_left_is_found(

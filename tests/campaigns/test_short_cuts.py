@@ -119,6 +119,19 @@ def test_fuzzed_inputs_raise_nothing_unexpected(tmp_path: Path, engine: str, inp
     assert figures["handler_answers"] > min(100, inputs // 8)
 
 
+@pytest.mark.parametrize("listener", ["before-login", "after-login", "inside-tls", "no-tls"])
+def test_fuzzed_inputs_to_a_secured_listener_raise_nothing_unexpected(tmp_path: Path, listener: str) -> None:
+    seed = random.SystemRandom().randrange(2**31)
+    words = f"--inputs 1500 --engine grammar --seed {seed} --listener {listener}"
+    print(f"repeat with: python -m tests.campaigns.fuzz {words}")
+    run = fuzz.Run(tmp_path, seed, 1500, ["grammar"], listener)
+    assert run.go() == []
+    figures = run.figures([])["engines"]["grammar"]
+    assert (figures["exits"], list(figures["targets"])) == (0, ["handlers"])
+    assert figures["handler_frames"] > 1500
+    assert figures["handler_answers"] > 100 or listener == "no-tls"
+
+
 def test_the_sink_for_spark_doubles_nothing_after_two_kills(tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(2**31)
     print(

@@ -30,7 +30,7 @@ from lockstep.protocol.messages.elect_leaders import ElectLeadersRequest, TopicP
 from lockstep.protocol.primitives import MalformedMessage
 from tests.broker.bad_input.attack import SERVED, api_id, framed, head, request_class
 from tests.broker.wire import Client, frame
-from tests.campaigns.fuzz_broker import Transport
+from tests.campaigns.fuzz_listeners import Transport
 from tests.protocol.test_hostile import arrays, fat_frame, floors_of
 
 FLOOR_BYTES = 32 * 1024
