@@ -7,8 +7,8 @@ times. What expires does so before each census: producers with a checkpoint, tra
 Before and after, the campaign takes a census: how many objects of each class of the product there
 are, and how many elements their collections hold. One that grows with the count is a leak. Memory
 (`tracemalloc`), open descriptors and files are recorded beside it. Then the broker is stopped, another one is
-started on the same directory, and the census is taken again. Each kind is a run of its own in
-docs/evidence/churn.json; `--resume` leaves out the kinds that a former run on the same source has finished.
+started on the same directory, and the census is taken again. The kinds of `churn_security` have listeners
+with logins and with TLS. Each kind is a run of its own in docs/evidence/churn.json; `--resume` leaves out the kinds that a former run on the same source has finished.
 Ends with 1 for a leak.
 """
 
@@ -46,7 +46,7 @@ from lockstep.protocol.messages.leave_group import LeaveGroupRequest, MemberIden
 from lockstep.storage.log.batch_index import INDEX_COST_BYTES
 from lockstep.storage.log.verified import MAX_OWNERS
 from tests.broker.wire import Client, batch, fetch_request, produce_request
-from tests.campaigns import evidence
+from tests.campaigns import churn_security, evidence
 from tests.player.driver.doubles import MemoryLog, MemoryStreams, MemoryTarget, route, settings, until
 
 PRODUCT = ("lockstep.broker.", "lockstep.storage.", "lockstep.protocol.", "lockstep.player.")
@@ -231,6 +231,7 @@ KINDS: dict[str, Kind] = {
     "player's targets": player_target,
     "topics": topic,
     "topics of one name": same_topic,
+    **churn_security.KINDS,
 }
 
 
@@ -275,8 +276,9 @@ def _resources(directory: Path) -> dict[str, int]:
     }
 
 
-async def _started(directory: Path) -> tuple[Broker, Client]:
-    broker = Broker(from_texts({**SETTINGS, "log.dirs": str(directory)}))
+async def _started(directory: Path, kind: str) -> tuple[Broker, Client]:
+    more = churn_security.SETTINGS if kind in churn_security.KINDS else {}
+    broker = Broker(from_texts({**SETTINGS, **more, "log.dirs": str(directory)}))
     await broker.start()
     await broker.assembly.consumer_groups.create_topic(broker.assembly.forwarder)
     return broker, await Client.connect(broker.port)
@@ -323,7 +325,7 @@ async def _settled(broker: Broker, client: Client) -> None:
 async def churn(kind: str, count: int, directory: Path) -> dict[str, Any]:
     """One kind comes and goes: figures, with what has grown under `grown` and `grown_after_restart`."""
     work = KINDS[kind]
-    broker, client = await _started(directory)
+    broker, client = await _started(directory, kind)
     try:
         await client.create("steady")
         await _coordinators_serve(client)
@@ -338,7 +340,7 @@ async def churn(kind: str, count: int, directory: Path) -> dict[str, Any]:
     finally:
         await _ended(broker, client)
     del broker, client
-    broker, client = await _started(directory)
+    broker, client = await _started(directory, kind)
     try:
         await _settled(broker, client)
         restarted, resources_restarted = census(), _resources(directory)
