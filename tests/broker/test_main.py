@@ -44,7 +44,7 @@ class FailingBroker:
 def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Settings:
     monkeypatch.setattr(main, "REMOVED_WAIT_SECONDS", 0)
     monkeypatch.setattr(main, "ready_line", lambda _: "ready")
-    monkeypatch.setattr(main.gc, "freeze", lambda: None)
+    monkeypatch.setattr("gc.freeze", lambda: None)
     return small_settings(tmp_path)
 
 

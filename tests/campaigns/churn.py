@@ -8,7 +8,8 @@ Before and after, the campaign takes a census: how many objects of each class of
 are, and how many elements their collections hold. One that grows with the count is a leak. Memory
 (`tracemalloc`), open descriptors and files are recorded beside it. Then the broker is stopped, another one is
 started on the same directory, and the census is taken again. The kinds of `churn_security` have listeners
-with logins and with TLS. Each kind is a run of its own in docs/evidence/churn.json; `--resume` leaves out the kinds that a former run on the same source has finished.
+with logins and with TLS. Each kind is a run of its own in docs/evidence/churn.json; `--resume` leaves out the
+kinds that a former run on the same source has finished.
 Ends with 1 for a leak.
 """
 

@@ -11,11 +11,11 @@ import struct
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from lockstep.broker.authorization.acl import AclOperation, AclPermissionType, AclResourceType, PatternType
 from lockstep.broker.security.sasl_listener import PLAIN_MODULE
 from lockstep.broker.server import Broker
 from lockstep.broker.settings.authorizer_settings import STANDARD_AUTHORIZER
-from lockstep.protocol.messages.alter_client_quotas import (
+from lockstep.protocol.acl_codes import AclOperation, AclPermissionType, AclResourceType, PatternType
+from lockstep.protocol.messages.alter_client_quotas_request import (
     AlterClientQuotasRequest,
     EntityData,
     EntryData,

@@ -40,8 +40,8 @@ class Transport:
         self.closed = False
         self.reading = True
 
-    def get_extra_info(self, name: str) -> Any:
-        return {"peername": ("192.0.2.1", 5), "sockname": ("192.0.2.2", 9092)}.get(name)
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return {"peername": ("192.0.2.1", 5), "sockname": ("192.0.2.2", 9092)}.get(name, default)
 
     def set_write_buffer_limits(self, high: int) -> None:
         """Everything is taken at once."""
