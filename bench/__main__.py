@@ -25,6 +25,7 @@ KINDS = {
     "nodes3": "bench.kinds.nodes3:Nodes3",
     "transactions": "bench.kinds.transactions:Transactions",
     "atomic": "bench.kinds.transactions:Atomic",
+    "secured": "bench.kinds.secured:Secured",
     "contention": "bench.kinds.contention:Contention",
     "feed": "bench.kinds.feed:Feed",
     "logstore": "bench.logstore.experiments:Logstore",
@@ -43,7 +44,7 @@ TOOLS = {
 HELP = (
     "'python -m bench headline' is what the project is judged by, 'full' measures the whole grid "
     "of bench/workloads, 'baselines' says beside whom. Also: 'nodes3' compares three nodes, "
-    "'transactions' their transactions, 'atomic' atomic appends with those; 'contention' and "
+    "'transactions' their transactions, 'atomic' atomic appends with those, 'secured' TLS; 'contention' and "
     "'feed' measure locks and transactions over them; 'logstore' repeats seed 001, 'player' seed 000; "
     "'spark' reads and writes with Spark; 'growth', 'profile' and 'micro' look at Lockstep alone; "
     "'python -m bench.page RESULT.json ...' prints docs/benchmarks.md, 'make bench-page' writes it."

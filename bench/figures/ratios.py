@@ -189,7 +189,7 @@ def _own_growth(values: Values, ratio: Ratio) -> float | None:
 
 
 MORE_IS_BETTER = frozenset({"MB/s", "GB/s", "/s", "requests/s", "records/s", "commits/s", "transactions/s"})
-LESS_IS_BETTER = frozenset({"ms", "s", "MB", "KiB"})
+LESS_IS_BETTER = frozenset({"ms", "s", "us", "s/GB", "MB", "KiB"})
 
 
 def more_is_better(unit: str) -> bool:

@@ -5,6 +5,7 @@
 | `__main__` | the command: one job as JSON, its result as JSON |
 | `wire` | the requests of timed loops, written out by hand and stamped, and what their answers must be |
 | `connection` | sockets, and the whole answers that come over them |
+| `tls_socket` | the same sockets with TLS and a login |
 | `latency` | quantiles of latencies |
 | `closed_loop` | producers with one request in flight: records, or commits of offsets |
 | `lanes` | producers with several in flight, as fast as they can or at a rate |

@@ -36,6 +36,7 @@ JOBS = {
     "atomic_appends": "bench.load.appends",
     "random_read": "bench.load.random_read",
     "open_loop": "bench.logstore.client",
+    "describe_tls": "bench.load.tls_socket",
     "fill_feed": "bench.load.feed",
     "read_feed": "bench.load.feed",
 }

@@ -36,7 +36,7 @@ def fill(job: Result) -> Result:
     batch = record_batch(job["records"], job["record_bytes"], time.time_ns() // 1_000_000)
     template = ProduceTemplate(job["topic"], {0: batch}, job["records"])
     wanted = -(-job["total_bytes"] // len(batch))
-    with connect(job["host"], job["port"]) as sock:
+    with connect(job["host"], job["port"], security=job.get("security")) as sock:
         lane = Lane(sock, [template], job["window"])
         acked = 0
         start = time.perf_counter_ns()
@@ -115,10 +115,11 @@ def read_backlog(job: Result) -> Result:
     """Read partition 0 from `start_offset` to its end; with `check` as `Reader`. With `seconds` again and
     again until so long has passed; its last pass is cut short."""
     first = job.get("start_offset", 0)
-    start = time.perf_counter_ns()
-    until = start + int(job["seconds"] * 1e9) if "seconds" in job else 0
     fetches = size = records = passes = 0
-    with connect(job["host"], job["port"], receive_bytes=RECEIVE_BYTES) as sock:
+    security = job.get("security")
+    with connect(job["host"], job["port"], receive_bytes=RECEIVE_BYTES, security=security) as sock:
+        start = time.perf_counter_ns()
+        until = start + int(job["seconds"] * 1e9) if "seconds" in job else 0
         while not passes or time.perf_counter_ns() < until:
             reader = Reader(sock, job["topic"], first, bool(job.get("check")), fetches)
             high_watermark = first + 1

@@ -172,7 +172,8 @@ def closed_loop(job: Result) -> Result:
         mine, port = templates, job["port"]
         if "ports" in job:
             mine, port = [templates[number % len(templates)]], job["ports"][number % len(templates)]
-        producers.append(Producer(connect(job["host"], port), mine, number))
+        sock = connect(job["host"], port, security=job.get("security"))
+        producers.append(Producer(sock, mine, number))
     window = Window(job["warmup_s"], job["seconds"])
     if len(producers) == 1:
         totals = _one_producer(producers[0], window)

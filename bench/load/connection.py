@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import select
 import socket
-from collections.abc import Iterator
+import ssl
+from collections.abc import Iterator, Mapping
 
+from bench.load.tls_socket import secure
 from bench.load.wire import WrongAnswer
 
 ROOM_BYTES = 64 * 1024
@@ -20,14 +22,23 @@ LEAST_BYTES = 8
 
 
 def connect(
-    host: str, port: int, timeout_s: float = SOCKET_TIMEOUT_S, receive_bytes: int = 0
+    host: str,
+    port: int,
+    timeout_s: float = SOCKET_TIMEOUT_S,
+    receive_bytes: int = 0,
+    security: Mapping[str, str] | None = None,
 ) -> socket.socket:
-    """A connected TCP socket without Nagle's delay; `receive_bytes`: its receive buffer, 0 the system's."""
+    """A connected TCP socket without Nagle's delay.
+
+    Args:
+        receive_bytes: its receive buffer, 0 the system's.
+        security: properties of a Kafka client, for a listener with TLS and logins.
+    """
     sock = socket.create_connection((host, port), timeout=timeout_s)
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if receive_bytes:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-    return sock
+    return secure(sock, host, security) if security else sock
 
 
 def ready(poll: select.epoll) -> list[int]:
@@ -77,7 +88,10 @@ class Answers:
         self._filled -= place
 
     def _take(self) -> None:
-        count = self._sock.recv_into(self._view[self._filled :])
+        try:
+            count = self._sock.recv_into(self._view[self._filled :])
+        except ssl.SSLWantReadError:  # a part of a record, or what is for TLS itself
+            return
         if count == 0:
             raise WrongAnswer("the broker closed the connection")
         self._filled += count

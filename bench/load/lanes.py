@@ -181,7 +181,8 @@ def lanes_of(job: Result) -> list[Lane]:
     made = []
     for port, partitions in shares(job["producers"], job.get("ports", [job["port"]] * job["partitions"])):
         templates = [ProduceTemplate(job["topic"], {each: batch}, job["records"]) for each in partitions]
-        made.append(Lane(connect(job["host"], port), templates, job["window"]))
+        sock = connect(job["host"], port, security=job.get("security"))
+        made.append(Lane(sock, templates, job["window"]))
     return made
 
 

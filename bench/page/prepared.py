@@ -15,12 +15,13 @@ from bench.figures.ratios import BASELINE, SUBJECT, Goal
 from bench.kinds.headline import RATIOS as HEADLINE
 from bench.kinds.nodes3 import RATIOS as NODES3
 from bench.kinds.one_node import RATIOS as ONE
+from bench.kinds.secured import RATIOS as SECURED
 
 ONE_NODE = "one node"
 """The kind of results that say none, of before they all did."""
 TITLES = {
     kind: {name: ratio.title for name, ratio in ratios.items()}
-    for kind, ratios in (("headline", HEADLINE), (ONE_NODE, ONE), ("nodes3", NODES3))
+    for kind, ratios in (("headline", HEADLINE), (ONE_NODE, ONE), ("nodes3", NODES3), ("secured", SECURED))
 }
 MEMORY = {"memory.max": "rss_max_mb", "memory.median": "rss_median_mb"}
 """Ratio of one node -> the figure of a session's memory."""

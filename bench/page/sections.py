@@ -244,6 +244,13 @@ def feed(result: Result) -> str:
     return fill_text("feed", result, table=feeds.table(result, "github"))
 
 
+def tls_cost(result: Result) -> str:
+    """SASL_SSL against PLAINTEXT, on both brokers."""
+    told = {(each["tls"]["version"], each["tls"]["cipher"]) for each in result["sessions"] if "tls" in each}
+    said = " and ".join(f"{version} with {cipher}" for version, cipher in sorted(told))
+    return fill_text("secured", result, tls=said)
+
+
 def growth(result: Result) -> str:
     """The growth of cost; steps of before something was measured are named."""
     connections, logs = (result["steps"].get(name, []) for name in ("connections", "log_gib"))

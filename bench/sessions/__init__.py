@@ -5,6 +5,7 @@
 | `session` | a session's life, its warm-up, and what is recorded around each block of work |
 | `setup` | how a side's brokers are started |
 | `cluster` | a session of three nodes |
+| `secured` | a session of a broker with a plaintext and a SASL_SSL listener |
 | `topics` | topics made, led and counted |
 | `jobs` | the load generator's processes; what ends a block, what ends a session |
 | `groups` | the blocks of consumer groups |

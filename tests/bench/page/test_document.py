@@ -30,10 +30,14 @@ def test_each_result_has_its_page_and_the_machine_is_told_once() -> None:
     assert "kernel 7" in pages([cells_of_other_machines])[FIRST]
 
 
+KEPT = ("headline-lockstep-vs-kafka", "secured-lockstep-vs-kafka", "profile")
+"""The kinds whose newest result is on the pages, beside the grid's."""
+
+
 def test_the_pages_in_docs_are_those_of_the_kept_results() -> None:
     """All figures of all kinds: what is changed here is changed there, by `make bench-page`."""
     results = ROOT / "bench" / "results"
-    kept = [max(results.glob(f"*-{kind}.json")) for kind in ("headline-lockstep-vs-kafka", "profile")]
+    kept = [max(results.glob(f"*-{kind}.json")) for kind in KEPT]
     kept += [results / "growth", results / "micro" / "history.jsonl", results / "full"]
     found = pages([read(path) for path in kept], [path.name for path in kept])
     assert set(found) == {FIRST, *(each.path for each in PAGES)}
