@@ -432,6 +432,10 @@ class LogGroup:
         Returns the first and last corrupt index; None where all verifies. Raises OSError, ScrubEnded."""
         return await self._replica.repairing.scrub(sequence, throttle)
 
+    async def wait_until_repaired(self) -> None:
+        """Waits for the end of the repair that is under way, if there is one."""
+        await self._replica.repairing.wait_until_ended()
+
     # --- the group's own entries --------------------------------------------------------------------------
 
     async def append_values(

@@ -102,7 +102,7 @@ class Scrubber:
             log_file
             for group_id, each in files.items()
             if self._is_suspect(group_id, now)
-            for log_file in each
+            for log_file in self._damaged_first(group_id, each)
         ]
         due += [log_file for log_file, retry in self._corrupt_files.items() if retry.due <= now]
         interval_s = self._cluster.settings.lockstep_scrub_interval_ms / 1000
@@ -127,6 +127,11 @@ class Scrubber:
         self._suspect_groups[group_id] = _retry_after(now, last)
         return True
 
+    def _damaged_first(self, group_id: int, log_files: list[LogFile]) -> list[LogFile]:
+        """The files of a group with those first that are known to be damaged, as other nodes repair them."""
+        damaged = {each.sequence for each in self._cluster.groups[group_id].log.damage.known()}
+        return sorted(log_files, key=lambda log_file: log_file[1] not in damaged)
+
     def _next(self, log_files: list[LogFile]) -> LogFile:
         if self._last_file is None:
             self._last_file = random.choice(log_files)
@@ -143,6 +148,7 @@ class Scrubber:
             return False
         throttle = self._new_throttle(self._cluster.settings.log_cleaner_io_max_bytes_per_second)
         try:
+            await group.wait_until_repaired()  # one at a time: what is found meanwhile waits for a retry
             corruption = await group.scrub(sequence, throttle)
         except ScrubStopped:
             return False

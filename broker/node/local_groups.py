@@ -66,6 +66,11 @@ UNDO_TIMEOUT_SECONDS: Final = 5.0
 """A group that is closed because the disk is full may wait for room."""
 CLEAN_ENDS: Final = ("no marker", "a marker of", "the segment is full")
 """Reasons to end a recovery's scan at which there is no further write. Any other reason is a torn write."""
+MAX_LOGGED_FILES: Final = 10
+"""Lost log files that one log line names."""
+LOST_FILES_REMEDY: Final = (
+    "put them back from a copy, or give their records up by `lockstep log skip-damage TOPIC-PARTITION`"
+)
 
 
 class LocalGroups:
@@ -148,6 +153,7 @@ class LocalGroups:
             _log_recovery(group)
         else:
             _log_salvage(group)
+        _log_lost_files(group, self._has_replicas(group_id) and self._send is not None)
         _log_earlier_damage(group)
         if not is_metadata:
             control = group.control
@@ -276,10 +282,25 @@ def _log_recovery(group: LogGroup) -> None:
     log.info("log group %d %s", group.group_id, text)
 
 
+def _log_lost_files(group: LogGroup, has_replicas: bool) -> None:
+    """Log which closed log files are missing, cut short, or without a valid header, and the remedy."""
+    if lost := group.log.report.lost_files:
+        remedy = "their records come from the other nodes" if has_replicas else LOST_FILES_REMEDY
+        more = f" and {len(lost) - MAX_LOGGED_FILES} more" if len(lost) > MAX_LOGGED_FILES else ""
+        log.error(
+            "log group %d: %d closed log files are lost or cut short; %s: %s%s",
+            group.group_id,
+            len(lost),
+            remedy,
+            "; ".join(lost[:MAX_LOGGED_FILES]),
+            more,
+        )
+
+
 def _log_earlier_damage(group: LogGroup) -> None:
     """Log damage that was known before this start; the scrub soon reads the files and names offsets."""
-    known = group.log.damage.known()
-    ranges = [each for each in known if each.sequence != NO_SEGMENT]
+    known, lost = group.log.damage.known(), group.log.report.lost_files
+    ranges = [each for each in known if each.sequence != NO_SEGMENT and each.problem not in lost]
     missing = [each for each in known if each.sequence == NO_SEGMENT]
     possible = sum(each.is_possible for each in missing)
     if missing:

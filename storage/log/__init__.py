@@ -18,6 +18,7 @@
 | which segments there are | `segments`, `partition_spans`; `sealed_segment` (one, for retention) |
 | which files are theirs | `segment_files`; `freed_segments` (which were freed behind one that stays) |
 | opening | `recovery` (the verdict; `missing_segment`: its words), `startup_cleanup` (after it) |
+| | `recovery_result`; `lost_segments` (sealed segments whose file is lost) |
 | opening without a state | `salvage` |
 | whole segments | `segment_rewrite`, `frame_rewrite`, `installation`, `segment_compaction`, `joiner` |
 | beside | `options`, `file_system`, `inspect` (a stopped broker's log) |

@@ -18,13 +18,15 @@ from __future__ import annotations
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NoReturn, TypeVar
 
 from lockstep.storage.log.batch_index import BatchIndex
 from lockstep.storage.log.batch_verification import first_bad_row
 from lockstep.storage.log.damage import DamageTable
-from lockstep.storage.log.file_system import NO_WAIT, FileSystem, is_lost
+from lockstep.storage.log.file_system import NO_WAIT, FileSystem, is_lost, unless_lost
 from lockstep.storage.log.index_file import SegmentPartition
+from lockstep.storage.log.lost_segments import LostFile
 from lockstep.storage.log.partition_spans import PartitionSpans
 from lockstep.storage.log.read_plan import (
     ReadPlan,
@@ -324,9 +326,12 @@ class LogReader:
         return memoryview(data)[:got], last
 
     def scan_for_damage(self, sequence: int, throttle: Callable[[int], None]) -> None:
-        """Add each damaged batch of a sealed segment to the damage table. OSError as
-        `SegmentRewriter.scrub`."""
-        segment = self._table.acquire(sequence)
+        """Add each damaged batch of a sealed segment to the damage table, all of them where its file is lost.
+        OSError as `SegmentRewriter.scrub`."""
+        unread: list[OSError] = []
+        segment = unless_lost(partial(self._table.acquire, sequence), unread)
+        if unread:
+            self._damage.note_lost({sequence: LostFile(str(unread[0]), 0)})
         if segment is None:
             return
         try:

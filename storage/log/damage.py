@@ -22,14 +22,25 @@ import contextlib
 import json
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
+from operator import add
 from pathlib import Path
 from typing import Any, Final
 
 from crc32c import crc32c
 
+from lockstep.storage.log.batch_index import DEAD_PARTITION
 from lockstep.storage.log.file_system import FileSystem, read_whole, write_all
+from lockstep.storage.log.index_file import SegmentPartition
+from lockstep.storage.log.lost_segments import LostFile
 from lockstep.storage.log.segments import Segment, SegmentTable
-from lockstep.storage.types import NO_PARTITION, NO_SEGMENT, DamagedBatch
+from lockstep.storage.types import (
+    CONTROL_PARTITION,
+    NO_PARTITION,
+    NO_SEGMENT,
+    NOTES_PARTITION,
+    CorruptLog,
+    DamagedBatch,
+)
 
 DAMAGE_NAME: Final = "damage"
 MAX_RANGES: Final = 100
@@ -175,24 +186,60 @@ class DamageTable:
         if self._table.is_current(segment):
             self._note(segment, NO_PARTITION, first_index, last_index + 1, problem)
 
+    def note_lost(self, files: Mapping[int, LostFile]) -> None:
+        """Adds all batches of sealed segments, by sequence, that are behind what can be read of their files,
+        with one write of the damage file."""
+        segments = [segment for sequence in files if (segment := self._table.get(sequence)) is not None]
+        lost = [
+            (segment, *limits, files[segment.sequence].problem)
+            for segment in segments
+            for limits in self._lost_ranges(segment, files[segment.sequence].readable_bytes)
+        ]
+        with self._lock:
+            before = entries = self._current(self._entries)
+            known = {(e.sequence, e.local_id) for e in entries}
+            entries = [
+                *entries,
+                *[_new_range(*each) for each in lost if (each[0].sequence, each[1]) not in known],
+            ]
+            for each in lost:
+                if (each[0].sequence, each[1]) in known:
+                    entries = _with_range(entries, *each) or entries
+            if entries != before:
+                self._save(entries)
+        self._on_new_range()
+
+    def _lost_ranges(self, segment: Segment, readable_bytes: int) -> list[tuple[int, int, int]]:
+        """(partition, first offset, end offset) of what lies behind the readable bytes of a segment's file;
+        its frames where that is no partition's."""
+        found = []
+        for part in self._table.partitions_of(segment):
+            if part.local_id in (CONTROL_PARTITION, NOTES_PARTITION, DEAD_PARTITION):
+                continue
+            first = self._first_unreadable(segment, part, readable_bytes)
+            if first <= part.last_offset:
+                found.append((part.local_id, first, part.last_offset + 1))
+        return found or [(NO_PARTITION, segment.first_index, segment.tail.index + 1)]
+
+    def _first_unreadable(self, segment: Segment, part: SegmentPartition, readable_bytes: int) -> int:
+        if not readable_bytes:
+            return part.first_offset
+        try:
+            index = self._table.index_of(segment, part.local_id, load=True)
+        except (CorruptLog, OSError):
+            index = None
+        if index is None:
+            return part.first_offset
+        rows = index.by_batch()
+        ends = map(add, rows.positions, rows.lengths)
+        behind = (base for base, end in zip(rows.bases, ends, strict=True) if end > readable_bytes)
+        return next(behind, part.last_offset + 1)
+
     def _note(self, segment: Segment, local_id: int, first: int, end: int, problem: str) -> None:
         with self._lock:
-            entries = self._current(self._entries)
-            same = [e for e in entries if (e.sequence, e.local_id) == (segment.sequence, local_id)]
-            if any(e.first_offset <= first and end <= e.end_offset for e in same):
+            entries = _with_range(self._current(self._entries), segment, local_id, first, end, problem)
+            if entries is None:
                 return
-            pending = [e for e in same if not e.given_up]
-            merged = [e for e in pending if e.first_offset <= end and first <= e.end_offset]
-            if not merged and len(pending) >= MAX_RANGES:
-                merged = [min(pending, key=lambda e: max(first - e.end_offset, e.first_offset - end))]
-            if merged:
-                entries = [e for e in entries if e not in merged]
-                first = min(first, *(e.first_offset for e in merged))
-                end = max(end, *(e.end_offset for e in merged))
-                problem = merged[0].problem
-            entries.append(
-                DamagedRange(segment.serial, segment.sequence, local_id, first, end, problem, False)
-            )
             self._save(entries)
         self._on_new_range()
 
@@ -304,6 +351,29 @@ class DamageTable:
             self._fs.close(fd)
         self._fs.rename(temporary, path)
         self._fs.fsync_dir(self._directory)
+
+
+def _new_range(segment: Segment, local_id: int, first: int, end: int, problem: str) -> DamagedRange:
+    return DamagedRange(segment.serial, segment.sequence, local_id, first, end, problem, False)
+
+
+def _with_range(
+    entries: list[DamagedRange], segment: Segment, local_id: int, first: int, end: int, problem: str
+) -> list[DamagedRange] | None:
+    """Returns the entries with one more range of a segment; None where it is among them already."""
+    same = [e for e in entries if (e.sequence, e.local_id) == (segment.sequence, local_id)]
+    if any(e.first_offset <= first and end <= e.end_offset for e in same):
+        return None
+    pending = [e for e in same if not e.given_up]
+    merged = [e for e in pending if e.first_offset <= end and first <= e.end_offset]
+    if not merged and len(pending) >= MAX_RANGES:
+        merged = [min(pending, key=lambda e: max(first - e.end_offset, e.first_offset - end))]
+    if merged:
+        entries = [e for e in entries if e not in merged]
+        first = min(first, *(e.first_offset for e in merged))
+        end = max(end, *(e.end_offset for e in merged))
+        problem = merged[0].problem
+    return [*entries, _new_range(segment, local_id, first, end, problem)]
 
 
 def _encode(rows: list[dict[str, Any]]) -> bytes:

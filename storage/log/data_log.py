@@ -34,7 +34,8 @@ from lockstep.storage.log.format import SEGMENT_HEADER_BYTES, chain_of, segment_
 from lockstep.storage.log.lsn_lookup import LsnLookup
 from lockstep.storage.log.options import LogOptions
 from lockstep.storage.log.origin_file import read_origin, write_origin
-from lockstep.storage.log.recovery import Recovered, Recovery, RecoveryReport
+from lockstep.storage.log.recovery import Recovery
+from lockstep.storage.log.recovery_result import Recovered, RecoveryReport
 from lockstep.storage.log.salvage import end_search, is_search_due
 from lockstep.storage.log.sealed_segment import SealedSegment
 from lockstep.storage.log.segment_maintenance import MaintainedLog
@@ -81,6 +82,8 @@ class DataLog(MaintainedLog):
             if segment.summary is not None and segment.indexes is not None:
                 maintenance.add_unindexed(segment)
         self.corruption_found = self.damage.load()
+        if found.lost:
+            self.damage.note_lost(found.lost)
         try:
             self._go_on(found)
         except BaseException:  # whoever tries again and again must not run out of descriptors

@@ -27,7 +27,8 @@ from lockstep.storage.log.format import (
     group_seed,
     payload_views,
 )
-from lockstep.storage.log.recovery import Recovery, RecoveryReport
+from lockstep.storage.log.recovery import Recovery
+from lockstep.storage.log.recovery_result import RecoveryReport
 from lockstep.storage.log.salvage import salvaged_state
 from lockstep.storage.log.segment_files import SEGMENT_SUFFIX
 from lockstep.storage.log.segment_scan import LogTail, ScannedFrame, SegmentScan
@@ -111,7 +112,10 @@ class GroupLog:
             if segment.first_sequence != sequence + 1:
                 tail = None  # those between them have been freed
             sequence = segment.sequence
-            fd = self._fs.open(segment.path)
+            try:
+                fd = self._fs.open(segment.path)
+            except FileNotFoundError:
+                raise CorruptLog(f"{segment.path}: the segment is missing") from None
             try:
                 tail = yield from self._frames_of(segment, fd, tail)
             finally:

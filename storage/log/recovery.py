@@ -14,8 +14,8 @@ The order of work, each step safe to repeat after another crash:
 
 from __future__ import annotations
 
-import contextlib
-from dataclasses import dataclass, replace
+import errno
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -33,12 +33,22 @@ from lockstep.storage.log.format import (
     position_text,
     segment_of,
 )
-from lockstep.storage.log.index_file import IndexHeader, SegmentSummary, decode_index_head, index_head_bytes
+from lockstep.storage.log.index_file import IndexHeader, SegmentSummary
+from lockstep.storage.log.lost_segments import (
+    LostFile,
+    find_lost_files,
+    frames_between,
+    is_index_of,
+    load_index_head,
+    read_header_bytes,
+    segment_without_file,
+    tail_before,
+)
 from lockstep.storage.log.missing_segment import EMPTY_DIRECTORY, describe_missing
 from lockstep.storage.log.origin_file import ORIGIN_NAME
+from lockstep.storage.log.recovery_result import Recovered, RecoveryReport
 from lockstep.storage.log.salvage import begin_search, salvaged_state
 from lockstep.storage.log.segment_files import SEGMENT_SUFFIX, SegmentFiles, joined_of, sequences_of
-from lockstep.storage.log.segment_pool import ReadyFile
 from lockstep.storage.log.segment_scan import LogTail, SegmentScan, highest_promise
 from lockstep.storage.log.segments import Segment
 from lockstep.storage.log.startup_cleanup import (
@@ -50,67 +60,6 @@ from lockstep.storage.log.startup_cleanup import (
 )
 from lockstep.storage.log.state_file import LostState, StateFile
 from lockstep.storage.types import CorruptLog, HardState, NewerFormat
-
-
-@dataclass(frozen=True)
-class RecoveryReport:
-    """The result of opening the log, for one log line."""
-
-    frames_scanned: int
-    bytes_scanned: int
-    end_text: str
-    """The position of the log's end, in words."""
-    reason: str
-    """The reason why the scan stopped there."""
-    ignored_checkpoints: tuple[str, ...]
-    rebuilt_indexes: int
-    damaged_slot: bool
-    salvaged_from: int = 0
-    """The first frame that a salvaging open has truncated because of corruption, with all after it; 0:
-    none."""
-    salvaged_state: bool = False
-    """The hard state was lost and re-created: this is another incarnation."""
-    passed_over: str = ""
-    """After that: which segments are not there, though there are older ones; empty where none is missing."""
-
-
-class Recovered:
-    """The recovered state from which `DataLog` starts."""
-
-    __slots__ = (
-        "checkpoints",
-        "leftover",
-        "may_join",
-        "ready",
-        "report",
-        "segments",
-        "state_file",
-        "tail",
-    )
-
-    def __init__(
-        self,
-        state_file: StateFile,
-        checkpoints: list[PlacedCheckpoint],
-        segments: list[Segment],
-        tail: LogTail,
-        ready: list[ReadyFile],
-        leftover: list[Path],
-        report: RecoveryReport,
-        may_join: bool,
-    ) -> None:
-        self.state_file = state_file
-        self.checkpoints = checkpoints
-        """The two newest valid ones, oldest first."""
-        self.segments = segments
-        """The segments in log order; the last one is active. Empty for a log without a frame or a segment."""
-        self.tail = tail
-        self.ready = ready
-        self.leftover = leftover
-        """Files of freed or joined segments, to be recycled."""
-        self.report = report
-        self.may_join = may_join
-        """True if no part of an unfinished join is left."""
 
 
 class Recovery:
@@ -143,6 +92,8 @@ class Recovery:
         self._files = SegmentFiles((), 1, 0, lambda name: False)
         self._headers: dict[int, SegmentHeader | None] = {}
         self._opened: list[Segment] = []
+        self._lost: dict[int, LostFile] = {}
+        """By sequence; of segments below the checkpoint."""
 
     def run(self) -> Recovered:
         """Opens the log. Raises CorruptLog, NewerFormat; OSError from the file system."""
@@ -165,10 +116,14 @@ class Recovery:
             return self._run(state_file, names)
         except BaseException:
             state_file.close()
-            for segment in self._opened:
-                if segment.fd >= 0:
-                    fs.close(segment.fd)
+            self._close_opened()
             raise
+
+    def _close_opened(self) -> None:
+        for segment in self._opened:
+            if segment.fd >= 0:
+                self._fs.close(segment.fd)
+        self._opened.clear()
 
     def _open_state(self, names: list[str]) -> StateFile | None:
         try:
@@ -186,41 +141,31 @@ class Recovery:
         fs, directory = self._fs, self._directory
         state = self._state = state_file.state
         checkpoints, broken = load_checkpoints(fs, directory, names, self._group_id, state.oldest_sequence)
-        placed = checkpoints[-1] if checkpoints else None
-        oldest = state.oldest_sequence
-        files = self._files = SegmentFiles(names, oldest, state.joins, partial(is_invalidated, fs, directory))
-        live = files.live
-        start = self._start = segment_of(placed.position) if placed is not None else oldest
-        missing = files.first_missing(oldest)
-        # Freed files above that belong to an installation that was not finished.
-        if placed is None and (oldest > 1 or files.freed.any_below(missing) or files.has_joined):
-            raise CorruptLog(
-                f"{directory}: segments were freed or joined, but no checkpoint is whole: "
-                f"{broken or 'no file'}"
-            )
-        if missing < start or (missing == start and placed is not None):
-            raise CorruptLog(self._describe_missing(missing, names))
-        if start in files.covered:
-            raise CorruptLog(f"{directory / files.name(start)}: joined, but not below the checkpoint")
         promised = 0 if self._salvaged_state else state.generation_start
-        self._promise = max(promised, placed.position if placed is not None else 0)
-        sealed = [self._sealed(s) for s in live if s < start]
-        scanned, tail = self._scan_from(start, placed)
-        segments = sealed + scanned
-        end = position_of(segments[-1].sequence, segments[-1].end) if scanned else position_of(start, 0)
-        self._check_end(end, start, scanned, placed, tail)
+        self._promise = max([promised, *[each.position for each in checkpoints]])
+        dropped: PlacedCheckpoint | None = None
+        try:
+            segments, scanned, tail = self._find(checkpoints, broken, names)
+        except CorruptLog as error:
+            if self._salvage_incarnation is None or self._salvaged_state or len(checkpoints) < 2:
+                raise
+            dropped = checkpoints.pop()
+            segments, scanned, tail = self._find_from_older(checkpoints, broken, names, error)
+        files, end = self._files, _end_of(scanned, self._start)
         passed_over = self._describe_passed_over(names) if self._salvaged_state else ""
         for segment in segments:
             self._flush(segment)
+        if dropped is not None:  # the log may end below its place from now on
+            broken.append(dropped.name)
+            fs.unlink(directory / dropped.name)
         fs.fsync_dir(directory)  # a file may have its name since a moment before the process was killed
-        # This save truncates corruption and ends this member at once: the truncated frames may be ones it
-        # promised.
+        # This save truncates corruption and ends this member at once: it may have promised those frames.
         hard, generation = self._hard_state(), state.generation + 1
         state_file.save(replace(state, hard=hard, generation=generation, generation_start=end))
-        next_sequence = segment_of(end) + 1 if scanned else start
+        next_sequence = segment_of(end) + 1 if scanned else self._start
         may_join = invalidate_unfinished_joins(fs, directory, files)
-        remove_stale_files(fs, directory, names, files, next_sequence, oldest)
-        ready = reuse_ready_files(fs, directory, live, next_sequence, self._segment_bytes)
+        remove_stale_files(fs, directory, names, files, next_sequence, state.oldest_sequence)
+        ready = reuse_ready_files(fs, directory, files.live, next_sequence, self._segment_bytes)
         finish_installation(fs, directory, checkpoints)
         report = RecoveryReport(
             self._frames,
@@ -233,9 +178,60 @@ class Recovery:
             self._salvaged_from,
             self._salvaged_state,
             passed_over,
+            tuple(each.problem for _, each in sorted(self._lost.items())),
         )
-        leftover = [directory / name for name in files.leftover]
-        return Recovered(state_file, checkpoints, segments, tail, ready, leftover, report, may_join)
+        present = set(names)
+        leftover = [directory / name for name in files.leftover if name in present]
+        return Recovered(
+            state_file, checkpoints, segments, tail, ready, leftover, report, may_join, self._lost
+        )
+
+    def _find_from_older(
+        self, checkpoints: list[PlacedCheckpoint], broken: list[str], names: list[str], error: CorruptLog
+    ) -> tuple[list[Segment], list[Segment], LogTail]:
+        """`_find` without the newest checkpoint, which a member that comes back as another may forget. Raises
+        `error`, about the newest, where the older one does not serve."""
+        self._close_opened()
+        self._headers.clear()
+        self._lost.clear()
+        self._frames = self._bytes = self._rebuilt = 0
+        try:
+            return self._find(checkpoints, broken, names)
+        except CorruptLog:
+            raise error from None
+
+    def _find(
+        self, checkpoints: list[PlacedCheckpoint], broken: list[str], names: list[str]
+    ) -> tuple[list[Segment], list[Segment], LogTail]:
+        """The segments, those that were scanned, and the log's tail. Changes nothing. Raises CorruptLog."""
+        fs, directory, state = self._fs, self._directory, self._state
+        placed = checkpoints[-1] if checkpoints else None
+        oldest = state.oldest_sequence
+        is_void = partial(is_invalidated, fs, directory)
+        files = self._files = SegmentFiles(names, oldest, state.joins, is_void)
+        start = self._start = segment_of(placed.position) if placed is not None else oldest
+        if not self._salvaged_state:  # a guessed state may be wrong about what there must be
+            lost = find_lost_files(names, files, oldest, start, state.joins)
+            files = self._files = SegmentFiles([*names, *lost], oldest, state.joins, is_void)
+        live = files.live
+        missing = files.first_missing(oldest)
+        # Freed files above that belong to an installation that was not finished.
+        if placed is None and (oldest > 1 or files.freed.any_below(missing) or files.has_joined):
+            raise CorruptLog(
+                f"{directory}: segments were freed or joined, but no checkpoint is whole: "
+                f"{broken or 'no file'}"
+            )
+        if missing < start or (missing == start and placed is not None):
+            raise CorruptLog(self._describe_missing(missing, names))
+        if start in files.covered:
+            raise CorruptLog(f"{directory / files.name(start)}: joined, but not below the checkpoint")
+        sealed: list[Segment] = []
+        for sequence in live:
+            if sequence < start:
+                sealed.append(self._sealed(sequence, sealed[-1] if sealed else None, names))
+        scanned, tail = self._scan_from(start, placed)
+        self._check_end(_end_of(scanned, start), start, scanned, placed, tail)
+        return sealed + scanned, scanned, tail
 
     def _hard_state(self) -> HardState:
         hard = self._state.hard
@@ -246,19 +242,8 @@ class Recovery:
     def _describe_missing(self, missing: int, names: list[str]) -> str:
         """Returns the error text about a missing segment, with the entries it held as far as its neighbours
         show."""
-        following = next((s for s in self._files.live if s > missing), None)
-        before = max([s for s in self._files.live if s < missing], default=0)
-        first_index = last_index = 0
-        if missing == 1:
-            first_index = 1
-        elif before and (loaded := self._load_index_head(before)) is not None:
-            first_index = loaded[0].last_index + 1
-        if following is not None:
-            with contextlib.suppress(CorruptLog, OSError):
-                header = self._header(following)
-                last_index = header.first_index - 1 if header is not None else 0
-        joins = self._state.joins
-        return describe_missing(self._directory, names, missing, joins, first_index, last_index)
+        held = frames_between(missing, self._files, self._load_index_head, self._header)
+        return describe_missing(self._directory, names, missing, self._state.joins, *held)
 
     def _describe_passed_over(self, names: list[str]) -> str:
         """The line about segments that are missing below those that salvage took, while there are older ones.
@@ -284,14 +269,20 @@ class Recovery:
         return self._headers[sequence]
 
     def _read_header(self, sequence: int) -> SegmentHeader | None:
-        """Raises CorruptLog for a truncated file: segments have their full size before they have a header."""
+        """Raises CorruptLog for a truncated file: segments have their full size before they have a header.
+        Below the checkpoint that, and a lost file, is only noted."""
         path = self._directory / self._files.name(sequence)
-        fd = self._fs.open(path)
-        try:
-            found = decode_segment_header(self._fs.pread(fd, SEGMENT_HEADER_BYTES, 0))
-            size = self._fs.size(fd)
-        finally:
-            self._fs.close(fd)
+        is_needed = sequence >= self._start or self._salvaged_state
+        read, unread = partial(read_header_bytes, self._fs, path), list[OSError]()
+        got = read() if is_needed else unless_lost(read, unread)
+        if got is None:
+            problem = "the segment is missing" if unread[0].errno == errno.ENOENT else str(unread[0])
+            self._lost[sequence] = LostFile(f"{path}: {problem}", 0)
+            return None
+        data, size = got
+        if not is_needed:
+            self._lost[sequence] = LostFile(f"{path} byte 0: the segment header does not verify", size)
+        found = decode_segment_header(data)
         if found is None:
             return None
         fmt, header = found
@@ -305,9 +296,14 @@ class Recovery:
         if not counts or (header.group_id, header.sequence) != (self._group_id, sequence):
             return None
         if size < header.segment_bytes:
+            problem = f"{path} byte {size}: the file ends here, it had {header.segment_bytes} bytes"
+            if not is_needed:
+                self._lost[sequence] = LostFile(problem, size)
+                return header
             if self._salvage_incarnation is not None and sequence > self._start:
                 return None
-            raise CorruptLog(f"{path} byte {size}: the file ends here, it had {header.segment_bytes} bytes")
+            raise CorruptLog(problem)
+        self._lost.pop(sequence, None)
         return header
 
     def _new_segment(self, header: SegmentHeader) -> Segment:
@@ -328,20 +324,22 @@ class Recovery:
         )
         return segment
 
-    def _sealed(self, sequence: int) -> Segment:
+    def _sealed(self, sequence: int, before: Segment | None, names: list[str]) -> Segment:
         header = self._header(sequence)
         path = self._directory / self._files.name(sequence)
-        if header is None:
-            raise CorruptLog(f"{path} byte 0: the segment header does not verify")
-        segment = self._new_segment(header)
         after = self._files.beginning_at(sequence + 1)
         following = self._header(after) if self._files.is_live(after) else None
         loaded = self._load_index_head(sequence)
-        if loaded is not None and _index_matches(loaded[0], header, following):
+        if header is None:
+            return self._without_file(sequence, before, following, loaded, names)
+        segment = self._new_segment(header)
+        if loaded is not None and is_index_of(loaded[0], header, following):
             index, segment.summary = loaded
             segment.end = index.end
             segment.tail = LogTail(index.last_index, index.term, index.next_lsn, index.chain, index.time_ms)
             segment.indexes, segment.indexed, segment.frame_ends = None, True, None
+            if sequence in self._lost and self._lost[sequence].readable_bytes >= segment.end:
+                del self._lost[sequence]  # nothing was written where it is cut
             return segment
         self._rebuilt += 1
         scan = self._scan_segment(segment)
@@ -355,18 +353,30 @@ class Recovery:
         segment.frame_ends = None
         return segment
 
-    def _load_index_head(self, sequence: int) -> tuple[IndexHeader, SegmentSummary] | None:
-        """Returns the head and summary of a segment's index file; None where it is missing or unreadable."""
-        return unless_lost(partial(self._read_index_head, sequence))
+    def _without_file(
+        self,
+        sequence: int,
+        before: Segment | None,
+        following: SegmentHeader | None,
+        loaded: tuple[IndexHeader, SegmentSummary] | None,
+        names: list[str],
+    ) -> Segment:
+        """The segment of a lost file, or of one without a valid header. Raises CorruptLog."""
+        path, first = self._directory / self._files.name(sequence), self._files.first(sequence)
+        follows = tail_before(first, before, self._seed)
+        segment = None
+        if loaded is not None and follows is not None and not self._salvaged_state:
+            segment = segment_without_file(
+                path, first, self._segment_bytes, loaded, follows, before, following
+            )
+        if segment is None and path.name not in names:
+            raise CorruptLog(self._describe_missing(sequence, names))
+        if segment is None:
+            raise CorruptLog(f"{path} byte 0: the segment header does not verify")
+        return segment
 
-    def _read_index_head(self, sequence: int) -> tuple[IndexHeader, SegmentSummary] | None:
-        fd = self._fs.open(self._directory / self._files.index_name(sequence))
-        try:
-            first = self._fs.pread(fd, 4096, 0)
-            size = min(index_head_bytes(first), self._fs.size(fd))  # a corrupt head may have any size
-            return decode_index_head(first if size <= len(first) else self._fs.pread(fd, size, 0))
-        finally:
-            self._fs.close(fd)
+    def _load_index_head(self, sequence: int) -> tuple[IndexHeader, SegmentSummary] | None:
+        return load_index_head(self._fs, self._directory / self._files.index_name(sequence))
 
     # -- segments from the checkpoint on ----------------------------------------------------------------
 
@@ -528,19 +538,12 @@ class Recovery:
             segment.fd = -1
 
 
+def _end_of(scanned: list[Segment], start: int) -> int:
+    """The position of the log's end, by the scanned segments."""
+    return position_of(scanned[-1].sequence, scanned[-1].end) if scanned else position_of(start, 0)
+
+
 def _is_checkpoint_of(placed: PlacedCheckpoint, tail: LogTail) -> bool:
     """Returns whether the checkpoint's frame is the last one before the tail."""
     c = placed.checkpoint
     return (c.index, c.chain, c.next_lsn) == (tail.index, tail.chain, tail.next_lsn)
-
-
-def _index_matches(index: IndexHeader, header: SegmentHeader, following: SegmentHeader | None) -> bool:
-    if (index.sequence, index.generation) != (header.sequence, header.generation):
-        return False
-    if header.rewritten and index.end != header.segment_bytes:
-        return False
-    return following is None or (header.written_end or index.end, index.chain, index.last_index + 1) == (
-        following.previous_end,
-        following.chain,
-        following.first_index,
-    )

@@ -104,11 +104,12 @@ class SegmentRewriter:
         """Read all of a sealed segment: the first and last index that it needs from elsewhere, or None
         where all verifies. A damaged index file is made again from the frames. `throttle` as `clean`. Raises
         OSError where it cannot be read for another reason than that the disk has lost it."""
-        held = self._table.acquire(sequence)
+        held, unread = self._table.get(sequence), list[OSError]()
         if held is None or held.summary is None:
-            if held is not None:
-                self._table.release(held)
             return None
+        if not unless_lost(partial(self._acquire_by_name, held), unread):
+            is_lost = unread and self._table.is_current(held)
+            return (held.first_index, held.tail.index) if is_lost else None
         try:
             indexes = unless_lost(lambda: self._verify_segment(held, throttle))
             if indexes is None and self.was_replaced(held):
@@ -125,6 +126,11 @@ class SegmentRewriter:
             )
         finally:
             self._table.release(held)
+
+    def _acquire_by_name(self, segment: Segment) -> bool:
+        """`SegmentTable.acquire_current`; raises FileNotFoundError also where only an open file is left."""
+        self._fs.close(self._fs.open(segment.path))
+        return self._table.acquire_current(segment)
 
     def was_replaced(self, held: Segment) -> bool:
         """A truncation cuts a segment in two steps and then writes over its end, so what was read beside it

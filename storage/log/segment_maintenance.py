@@ -85,8 +85,9 @@ class MaintainedLog(TruncatableLog):
     def drop_indexes(self, last_index: int) -> None:
         """Remove the index files of the sealed segments up to a Raft index: on a full disk a checkpoint needs
         their room. The next reader of such a segment rebuilds its index."""
+        damaged = self._damaged_sequences()  # theirs cannot be rebuilt
         for segment in self._table.sealed():
-            if segment.tail.index <= last_index:
+            if segment.tail.index <= last_index and segment.sequence not in damaged:
                 self._maintenance.forget_index(segment)
 
     def free_deleted_segments(self, log_starts: Callable[[int], int]) -> int:
@@ -177,8 +178,9 @@ class MaintainedLog(TruncatableLog):
         log_starts: Callable[[int], int] | None = None,
     ) -> None:
         """`SegmentRewriter.repair`: write a sealed segment afresh from frames sent by another node. For
-        any thread, one rewriting at a time."""
+        any thread, one rewriting at a time. A restart does not know of its damage any more."""
         self._segment_rewriter.repair(sequence, frames, chain, log_starts)
+        self.damage.forget(sequence)
 
     def clean(
         self,

@@ -232,7 +232,10 @@ class SegmentPool:
     def _recycle(self, path: Path) -> bool:
         while self._dead:
             dead = self._dead.popleft()
-            fd = self._fs.open(dead)
+            try:
+                fd = self._fs.open(dead)
+            except FileNotFoundError:
+                continue  # it was lost before its segment was freed
             try:
                 size = self._fs.size(fd)
             finally:

@@ -31,6 +31,11 @@ class Group:
         self.rotten: set[int] = set()
         self.error: Exception | None = None
         self._read, self._number = read, number
+        self.repairs = 0
+        """How often somebody waited for a repair."""
+
+    async def wait_until_repaired(self) -> None:
+        self.repairs += 1
 
     async def scrub(self, sequence: int, throttle: Callable[[int], None]) -> tuple[int, int] | None:
         throttle(1)
@@ -105,6 +110,18 @@ async def test_rot_that_is_met_again_and_again_is_not_looked_for_as_often() -> N
     await world.until(world.now + 2 * MAX_RETRY_SECONDS)
     group.log.corruption_found = True
     assert len(await world.until(world.now + CHECK_SECONDS)) >= 4, "at once, after it was quiet"
+
+
+async def test_files_that_are_known_to_be_damaged_are_read_first_each_after_the_repair_before_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World(interval_ms=1000 * HOUR_MS)
+    known = [SimpleNamespace(sequence=3), SimpleNamespace(sequence=4)]
+    monkeypatch.setattr(NoDamage, "known", lambda self: known)
+    monkeypatch.setattr(damage, "group_damage", lambda cluster, number, group: [])
+    world.groups[1].log.corruption_found = True
+    assert await world.until(CHECK_SECONDS) == [(1, 3), (1, 4), (1, 1), (1, 2)]
+    assert world.groups[1].repairs == 4
 
 
 def test_a_node_that_is_restarted_often_gets_round() -> None:

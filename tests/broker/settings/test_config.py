@@ -337,6 +337,17 @@ def test_listeners() -> None:
             parse_listener(text)
 
 
+def test_listeners_are_shown_with_their_protocol_whatever_set_them(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("listeners=localhost:9099\n")
+    for settings in (
+        load(file, [], {}),
+        load(None, ["listeners=localhost:9099"], {}),
+        load(None, [], {"listeners": "localhost:9099"}),
+    ):
+        assert PROPERTIES["listeners"][1].show(settings.listeners) == "PLAINTEXT://localhost:9099"
+
+
 def test_metrics_are_served_nowhere_by_default() -> None:
     assert Settings().metrics_listener() is None
     assert from_texts({"lockstep.metrics.listener": ""}).metrics_listener() is None

@@ -11,6 +11,7 @@ import pytest
 
 from lockstep.storage.log import inspect
 from lockstep.storage.log.data_log import DataLog
+from lockstep.storage.log.format import segment_of
 from lockstep.storage.types import Checkpoint, CorruptLog, DamagedBatch, Frame, NewerFormat
 from tests.storage.log.crash_world import DIRECTORY, GROUP, OPTIONS, World, chains
 from tests.storage.log.frames import same, whole
@@ -266,14 +267,25 @@ def test_a_missing_segment_or_state_file_is_named() -> None:
 
 @each_case("checkpoints", [False, True])
 def test_a_segment_cut_short_is_named(checkpoints: bool) -> None:
-    """Segments have their full size before they are used, so no crash leaves a shorter one."""
-    image = closed_world(checkpoints).disk.now()
+    """Segments have their full size before they are used, so no crash leaves a shorter one. Below the
+    checkpoint it costs what was in it (`test_lost_segments`), above that nobody knows what was there."""
+    world = closed_world(checkpoints)
+    image = world.disk.now()
     in_use = [n for n in sorted(image.files) if n.endswith(".segment")][:-1]
     assert len(in_use) > 3
+    replayed = segment_of(world.log._maintenance.checkpoints[-1].position) if checkpoints else 1
     for name in in_use:
         for size in (0, 100, 5_000, len(image.files[name]) - 1):
+            disk = damaged(image, name, image.files[name][:size])
+            if int(name.removesuffix(".segment")) < replayed:
+                log = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk)
+                assert log.last_index == 40
+                assert [each.local_id for each in log.damage.known()] == [] or name in log.report.lost_files[
+                    0
+                ]
+                continue
             with pytest.raises(CorruptLog, match=name):
-                DataLog.open(DIRECTORY, GROUP, OPTIONS, damaged(image, name, image.files[name][:size]))
+                DataLog.open(DIRECTORY, GROUP, OPTIONS, disk)
 
 
 @each_case("flush", [True, False])

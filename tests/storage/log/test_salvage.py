@@ -72,7 +72,7 @@ def goes_on(log: DataLog, disk: SimulatedFileSystem, wrote: list) -> None:  # ty
 
 
 def test_any_damage_is_salvaged_or_refused() -> None:
-    """Random damage to any file: refused, or the beginning of what was written down to the checkpoint."""
+    """Random damage to any one file: the beginning of what was written, down to the older checkpoint."""
     image, rng = closed_world().disk.now(), random.Random(11)
     world = closed_world()
     salvaged = refused = 0
@@ -87,7 +87,7 @@ def test_any_damage_is_salvaged_or_refused() -> None:
         salvaged += log.report.salvaged_from > 0
         assert world.checkpoint is not None and log.last_index >= 19
         goes_on(log, disk, world.frames)
-    assert salvaged > 5 and refused > 5
+    assert salvaged > 20 and refused == 0, (salvaged, refused)
 
 
 @each_case("damage_more", [False, True])
@@ -121,18 +121,12 @@ def test_a_crash_while_salvaging_leaves_it_to_be_done_again() -> None:
             assert again.last_index == 40 and again.hard_state == HardState(0, -1, 9)
 
 
-def test_another_groups_state_and_rot_under_the_checkpoint_are_refused_still() -> None:
-    world = closed_world()
-    image = world.disk.now()
+def test_another_groups_state_and_a_log_without_a_segment_are_refused_still() -> None:
+    image = closed_world().disk.now()
     with pytest.raises(CorruptLog, match="belongs to log group"):
         DataLog.open(
             DIRECTORY, GROUP + 1, OPTIONS, SimulatedFileSystem(image), salvage=True, salvage_incarnation=1
         )
-    assert world.checkpoint is not None
-    segment = [s for s in world.log._table if s.first_index <= world.checkpoint.index][-1]
-    name = segment.path.name
-    with pytest.raises(CorruptLog):
-        salvage(damaged(image, name, flipped(image.files[name], SEGMENT_HEADER_BYTES + MARKER_BYTES + 9)))
     with pytest.raises(CorruptLog, match="nor any segment header"):
         salvage(SimulatedFileSystem(Image({"state": bytes(8192)})))
 

@@ -8,6 +8,7 @@ from lockstep.broker.metadata.api.api_versions import FEATURES_EPOCH, NO_NODE, A
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from tests.broker.fakes import CLUSTER_ID, FakeMetadata, client, header
+from tests.broker.served import served_versions
 
 ADVERTISED = {18: (0, 5), 0: (3, 13)}
 
@@ -78,3 +79,9 @@ def test_a_version_above_ours_gets_the_versions_of_this_api() -> None:
     response = handler().unknown_version()
     assert response.error_code == ErrorCode.UNSUPPORTED_VERSION
     assert [(each.api_key, each.min_version, each.max_version) for each in response.api_keys] == [(18, 0, 5)]
+
+
+def test_apis_by_which_tools_guess_a_version_are_listed_whatever_their_features() -> None:
+    """AlterReplicaLogDirs, SaslAuthenticate, delegation tokens, AlterUserScramCredentials, UpdateFeatures and
+    UnregisterBroker are listed since Kafka 1.0 to 2.8: without one a tool reports an older version."""
+    assert {34, 36, 38, 39, 40, 41, 51, 57, 64} <= served_versions().keys()

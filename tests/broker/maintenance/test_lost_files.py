@@ -1,0 +1,247 @@
+"""A closed log file that is gone or cut short: its records come from another node, and what is heard until
+they have come."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from lockstep.broker.maintenance.damage import HealedDamageLog, damage_text, node_damage
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.records.batch import read_header
+from lockstep.storage.log.format import segment_of
+from lockstep.storage.read_repair import ReadRepair
+from tests.broker.cluster.brokers import BrokerCluster
+from tests.broker.conftest import StartBroker, StartCluster
+from tests.broker.maintenance.test_damage import (
+    BATCHES,
+    _bytes,
+    _trouble,
+    ask,
+    fill,
+    first_offsets,
+    read,
+    value,
+)
+from tests.broker.waiting import until
+from tests.broker.wire import Client, batch
+
+
+def file_with(directory: Path, number: int) -> Path:
+    """The log file that holds a batch."""
+    paths = sorted(directory.rglob("groups/1/*.segment"))
+    return next(each for each in paths if value(number) in each.read_bytes())
+
+
+def lose(path: Path, fault: str, number: int) -> None:
+    """Damage the file that holds a batch, so that this batch is lost."""
+    if fault == "missing":
+        path.unlink()
+    elif fault == "cut short":
+        os.truncate(path, path.read_bytes().index(value(number)) + 7)
+    else:
+        data = bytearray(path.read_bytes())
+        data[30] ^= 0xFF
+        path.write_bytes(data)
+
+
+async def filled(start_cluster: StartCluster, who: str) -> tuple[BrokerCluster, int]:
+    """Three nodes with closed log files, and the number of the one whose files will be lost."""
+    cluster = await start_cluster(
+        3, lockstep_data_groups="1", lockstep_scrub_interval_ms="0", lockstep_tail_cache_bytes="0"
+    )
+    await cluster.settled()
+    leading, writer = await cluster.create("t")
+    for number in range(BATCHES):
+        assert (await writer.produce("t", batch(value(number)))).error_code == 0
+    node_id = leading if who == "leader" else next(each for each in cluster.brokers if each != leading)
+    group, leader = cluster.brokers[node_id].groups[1], cluster.brokers[leading].groups[1]
+    await until(lambda: len(group.log.segments()) > 3 and group.applied_index == leader.applied_index)
+    return cluster, node_id
+
+
+async def restarted_without(cluster: BrokerCluster, node_id: int, who: str, fault: str) -> None:
+    """A node's file with batch 10 is lost while the node is stopped; it has its former role again."""
+    await cluster.stop(node_id)
+    lose(file_with(cluster.directory / str(node_id), 10), fault, 10)
+    await cluster.start(node_id)
+    await cluster.settled()
+    if who == "leader":
+        await cluster.led_by(1, node_id)
+    else:
+        group = cluster.brokers[node_id].groups[1]
+        await cluster.until(lambda: group.leader_id > 0, "a follower that hears its leader")
+
+
+@pytest.mark.parametrize("fault", ["missing", "cut short", "without a header"])
+@pytest.mark.parametrize("who", ["leader", "follower"])
+async def test_records_of_a_file_lost_while_stopped_come_while_the_consumer_waits(
+    start_cluster: StartCluster, caplog: pytest.LogCaptureFixture, who: str, fault: str
+) -> None:
+    cluster, node_id = await filled(start_cluster, who)
+    await restarted_without(cluster, node_id, who, fault)
+    broker = cluster.brokers[node_id]
+    (known,) = node_damage(broker.assembly.cluster)
+    if fault == "without a header":  # all records can be read
+        assert (known["topic"], known["first_offset"] > 1) == (None, True)
+    else:
+        assert (known["topic"], known["partition"]) == ("t", 0)
+        assert known["first_offset"] <= 10 <= known["last_offset"]
+    assert _trouble(broker) == damage_text(known)
+    (line,) = [each for each in caplog.messages if "lost or cut short" in each]
+    assert line.startswith(
+        "log group 1: 1 closed log files are lost or cut short; their records come from the other nodes: "
+    )
+    client = await cluster.client(node_id)
+    (data,) = await read(client, {0: 10})
+    assert data.error_code == 0 and value(10) in _bytes(data)
+    if fault == "without a header":
+        await broker.assembly.scrubber.check()
+        await cluster.until(lambda: node_damage(broker.assembly.cluster) == [], "a file that was repaired")
+    assert node_damage(broker.assembly.cluster) == [] and _trouble(broker) == ""
+    await cluster.stop(node_id)
+    caplog.clear()
+    await cluster.start(node_id)
+    assert not [each for each in caplog.messages if "lost or cut short" in each], "it is on the disk again"
+    assert cluster.brokers[node_id].groups[1].log.damage.known() == []
+
+
+@pytest.mark.parametrize("fault", ["missing", "cut short", "without a header"])
+async def test_a_node_without_its_newest_file_comes_back_as_another_member(
+    start_cluster: StartCluster, fault: str
+) -> None:
+    cluster, node_id = await filled(start_cluster, "leader")
+    group = cluster.brokers[node_id].groups[1]
+    member_id = group.raft.member_id
+    group.log.seal()  # so that the checkpoint at the end is in another file than the one before it
+    await cluster.stop(node_id)
+    placed = [segment_of(each.position) for each in group.log._maintenance.checkpoints]
+    assert len(placed) == 2 and placed[0] < placed[1], "both checkpoints are not in one file"
+    (path,) = cluster.directory.glob(f"{node_id}/**/groups/1/{placed[1]:016d}.segment")
+    if fault == "missing":
+        path.unlink()
+    elif fault == "cut short":
+        os.truncate(path, 5000)
+    else:
+        lose(path, fault, 0)
+    await cluster.start(node_id)
+    group = cluster.brokers[node_id].groups[1]
+    assert group.log.report.salvaged_from and group.raft.member_id != member_id
+
+    def is_back() -> bool:
+        leading = cluster.leader_of(1)
+        if leading is None:
+            return False
+        leader = cluster.brokers[leading].groups[1]
+        is_voter = group.raft.member_id in leader.raft.configuration.voters
+        return is_voter and group.applied_index == leader.applied_index
+
+    await cluster.until(is_back, "a voter in the place of the one that lost its newest file")
+    await cluster.led_by(1, node_id)
+    client = await cluster.client(node_id)
+    for number in range(BATCHES):
+        (data,) = await read(client, {0: number})
+        assert data.error_code == 0 and value(number) in _bytes(data)
+
+
+@pytest.mark.parametrize("who", ["leader", "follower"])
+async def test_records_of_a_file_lost_while_running_come_while_the_consumer_waits(
+    start_cluster: StartCluster, who: str
+) -> None:
+    cluster, node_id = await filled(start_cluster, who)
+    broker = cluster.brokers[node_id]
+    path = file_with(cluster.directory / str(node_id), 10)
+    sequence = int(path.stem)
+    log = broker.groups[1].log
+    segment = log._table.get(sequence)
+    assert segment is not None and segment.readers == 0
+    if segment.fd >= 0:  # as when many other files were read since
+        log._fs.close(segment.fd)
+        segment.fd = -1
+    path.unlink()
+    (data,) = await read(await cluster.client(node_id), {0: 10})
+    assert data.error_code == 0 and value(10) in _bytes(data)
+    assert path.exists() and log.damage.known() == []
+
+
+async def test_until_they_have_come_it_is_damage_and_the_scrub_gets_them(
+    start_cluster: StartCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, node_id = await filled(start_cluster, "leader")
+    await cluster.stop(node_id)
+    directory = cluster.directory / str(node_id)
+    lost = {file_with(directory, 2), file_with(directory, 18)}
+    assert len(lost) == 2
+    for path in lost:
+        path.unlink()
+    await cluster.start(node_id)
+    await cluster.settled()
+    await cluster.led_by(1, node_id)
+    broker = cluster.brokers[node_id]
+    healed = HealedDamageLog(broker.assembly.cluster)
+    healed.update()
+    known = node_damage(broker.assembly.cluster)
+    assert len(known) == 2
+    client = await cluster.client(node_id)
+    status = await ask(client, do="status")
+    assert status["healthy"] is False
+    assert status["damage"] == [{"node": node_id, **each} for each in known]
+
+    async def nobody(self: ReadRepair, sequence: int, wait_s: float) -> bool:
+        return False
+
+    with monkeypatch.context() as alone:
+        alone.setattr(ReadRepair, "repair", nobody)
+        (data,) = await read(client, {0: 2})
+        assert (data.error_code, _bytes(data)) == (ErrorCode.CORRUPT_MESSAGE, b"")
+        (data,) = await read(client, {0: known[0]["last_offset"] + 1})
+        assert data.error_code == 0 and read_header(_bytes(data)).base_offset == known[0]["last_offset"] + 1
+    await broker.assembly.scrubber.check()
+    await cluster.until(lambda: node_damage(broker.assembly.cluster) == [], "records that have come")
+    assert all(path.exists() for path in lost) and _trouble(broker) == ""
+    healed.update()
+    lines = [each for each in caplog.messages if "no longer damaged" in each]
+    assert len(lines) == 2 and all(each.endswith(": the log file verifies") for each in lines)
+    for number in range(BATCHES):
+        (data,) = await read(client, {0: number})
+        assert data.error_code == 0 and value(number) in _bytes(data)
+
+
+async def test_a_node_alone_starts_and_its_operator_gives_the_records_up(
+    start_broker: StartBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = await start_broker()
+    client = await Client.connect(broker.port)
+    await fill(client)
+    await client.close()
+    await broker.stop()
+    file_with(broker.settings.directory, 10).unlink()
+    broker = await start_broker()
+    client = await Client.connect(broker.port)
+    (line,) = [each for each in caplog.messages if "lost or cut short" in each]
+    assert "; put them back from a copy, or give their records up by `lockstep log skip-damage" in line
+    assert "the segment is missing" in line
+    first, last = next(
+        (each["first_offset"], each["last_offset"])
+        for each in node_damage(broker.assembly.cluster)
+        if each["partition"] == 0
+    )
+    assert first <= 5 <= last
+    broken, before = (await read(client, {0: 5}))[0], (await read(client, {0: first - 1}))[0]
+    assert (broken.error_code, _bytes(broken)) == (ErrorCode.CORRUPT_MESSAGE, b"")
+    assert before.error_code == 0 and read_header(_bytes(before)).base_offset == first - 1
+    assert _trouble(broker) != ""
+    for partition in (0, 1):
+        assert (await ask(client, do="give_up", topic="t", partition=partition))["given_up"]
+    left = [each for each in range(BATCHES // 2) if not first <= each <= last]
+    assert await first_offsets(client, 0) == left
+    assert _trouble(broker) == ""
+    await client.close()
+    await broker.stop()
+    broker = await start_broker()
+    client = await Client.connect(broker.port)
+    assert await first_offsets(client, 0) == left, "also after a restart"
+    assert _trouble(broker) == ""
+    await client.close()
