@@ -129,6 +129,7 @@ class Assembly:
         settings, groups = self._settings, dict[int, LogGroup]()
         self.image = MetadataImage()
         self.nodes = NodeRegistry(settings.node_id, self.image, groups, time.monotonic)
+        self.nodes.metadata_versions.known_before = self._directory.metadata_version
         self.fetch_purgatory = FetchPurgatory(self.loop)
         self.cluster = MetadataCache(
             settings, self.image, groups, self.fetch_purgatory, self.nodes.leader_of, time.monotonic
@@ -181,7 +182,7 @@ class Assembly:
         self.offset_expiration = OffsetExpiration(self.consumer_groups, self.cluster)
         commands = PartitionCommands(self.cluster, self.peering, self.offset_expiration.forget)
         certified = None if self._peer_tls is None else self._peer_tls.identity.cluster_id
-        self.topics = Topics(self.cluster, commands, cluster_id=certified)
+        self.topics = Topics(self.cluster, commands, self.nodes.metadata_versions, cluster_id=certified)
         self.forwarder = ControllerForwarder(self.cluster, self.topics, self.peering)
         self.reports = GroupReports(self.cluster, self.peering)
 

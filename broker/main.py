@@ -100,6 +100,8 @@ async def _serve_until_stopped(
         never_part = node is not None and node.removed.is_set() and not node.was_part
         await broker.stop()
     log.info("stopped")
+    if node is not None and node.too_old:
+        raise CannotStart(node.too_old)
     if never_part:
         raise CannotStart("this node was removed from the cluster while it was down")
 
@@ -126,20 +128,22 @@ async def _report_service(broker: Broker) -> None:
 
 
 async def _wait_for_end(broker: Broker, stop_requested: asyncio.Event) -> None:
-    """Wait for a stop signal, or for the removal of this node and a moment to redirect clients."""
-    removed = asyncio.ensure_future(broker.until_removed())
+    """Wait for a stop signal, or for the exclusion of this node and a moment to redirect clients."""
+    excluded = asyncio.ensure_future(broker.until_excluded())
     stop_wait = asyncio.ensure_future(stop_requested.wait())
-    await asyncio.wait({removed, stop_wait}, return_when=asyncio.FIRST_COMPLETED)
-    await asyncio.wait({stop_wait}, timeout=REMOVED_WAIT_SECONDS if removed.done() else None)
-    for each in (removed, stop_wait):
+    await asyncio.wait({excluded, stop_wait}, return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait({stop_wait}, timeout=REMOVED_WAIT_SECONDS if excluded.done() else None)
+    for each in (excluded, stop_wait):
         each.cancel()
 
 
 def _end_process(failure: BaseException) -> None:
     """No acknowledgement, flush or response may follow this."""
-    log.critical("stopping at once, the log cannot be trusted any more: %s", failure)
+    too_old = isinstance(failure, NewerFormat)
+    reason = "" if too_old else ", the log cannot be trusted any more"
+    log.critical("stopping at once%s: %s", reason, failure)
     drain_output()
-    os._exit(EXIT_FATAL)
+    os._exit(EXIT_BAD_START if too_old else EXIT_FATAL)
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

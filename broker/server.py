@@ -345,6 +345,9 @@ class Broker:
         for group in list(self.groups.values()):
             await group.committed()  # then consumer groups are loaded
         await assembly.topics.start()
+        await assembly.topics.version_control.look()
+        with contextlib.suppress(OSError):  # the disk is full: at the next start
+            self._directory.record_metadata_version(assembly.image.recorded_version)
 
     # --- accessors ----------------------------------------------------------------------------------------
 
@@ -413,10 +416,11 @@ class Broker:
             and all(nodes.live_leader_of(each) >= 0 for each in self.groups)
         )
 
-    async def until_removed(self) -> None:
-        """Wait until this node learns that it was removed from its cluster; for ever for a single node."""
+    async def until_excluded(self) -> None:
+        """Wait until this node learns that it was removed from its cluster, or is too old for it; for ever
+        for a single node."""
         node = self.assembly.node
-        await (asyncio.Event() if node is None else node.removed).wait()
+        await (asyncio.Event() if node is None else node.excluded).wait()
 
     @property
     def assembly(self) -> Assembly:

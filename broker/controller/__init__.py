@@ -10,6 +10,7 @@
 | `partition_commands` | commands to the leaders of data groups: open and close partitions |
 | `first_users` | the SCRAM users that a setting names |
 | `token_expiration` | delegation tokens that are over, removed |
+| `metadata_version_control` | which commands the metadata version allows; when a higher one is recorded |
 | `orphan_partitions` | partitions without a topic, found and closed |
 | `config_changes` | changes of configurations while the broker runs |
 | `alter_configs_shared` | what AlterConfigs and IncrementalAlterConfigs have in common |

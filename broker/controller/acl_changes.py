@@ -64,7 +64,8 @@ class AclChanges:
         _log(client, "deleted", removed)
 
     async def _record(self, commands: Sequence[Command]) -> None:
-        self._topics.check_leads()
+        if not commands:
+            self._topics.check_leads()
         for first in range(0, len(commands), COMMANDS_AT_ONCE):
             await self._topics.record_configs(commands[first : first + COMMANDS_AT_ONCE])
 

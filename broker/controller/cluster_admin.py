@@ -69,6 +69,8 @@ class ClusterAdmin:
         self._check_controller()
         image = self._cluster.image
         if node_id not in image.nodes:
+            if too_old := self._nodes.metadata_versions.rejection_text(node_id):
+                raise RequestError(ErrorCode.UNSUPPORTED_VERSION, too_old)
             raise RequestError(
                 ErrorCode.INVALID_REQUEST,
                 f"node {node_id} is not registered: start it first, with --peers that list it and the others",

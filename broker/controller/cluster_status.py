@@ -114,6 +114,7 @@ class ClusterStatus:
             and not any(each["disk_full"] or each["write_failed"] for each in node_documents)
             and all(each["given_up"] for each in damage),
             "waits_for_majority": self._missing_majority(),
+            "metadata_version": nodes.metadata_versions.document(),
             "nodes": node_documents,
             "groups": groups,
             "damage": damage,

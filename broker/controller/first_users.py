@@ -78,6 +78,7 @@ async def add_first_users(
     record: Callable[[Sequence[ScramChange]], Awaitable[None]],
 ) -> None:
     """Record the users that are not stored, once this node is the controller; until then it looks again."""
+    problem = ""
     while True:
         missing = [each for each in users if (each.mechanism, each.name) not in stored()]
         if not missing:
@@ -86,7 +87,9 @@ async def add_first_users(
             try:
                 await record([_change(each) for each in missing])
             except RequestError as error:
-                log.warning("users of %s cannot be stored yet: %s", SETTING, error)
+                if str(error) != problem:
+                    problem = str(error)
+                    log.warning("users of %s cannot be stored yet: %s", SETTING, problem)
             else:
                 log.info("stored users of %s: %s", SETTING, ", ".join(each.name for each in missing))
         await asyncio.sleep(POLL_INTERVAL_SECONDS)

@@ -18,6 +18,7 @@ import os
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Final
 
+from lockstep.broker.controller.metadata_version_control import MetadataVersionControl
 from lockstep.broker.controller.orphan_partitions import OrphanPartitions
 from lockstep.broker.controller.partition_commands import PartitionCommands
 from lockstep.broker.controller.rejected_creations import RejectedCreations
@@ -44,6 +45,7 @@ from lockstep.broker.metadata.topic_validation import (
     configured_plan,
     new_partition_count,
 )
+from lockstep.broker.peers.metadata_versions import MetadataVersions
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.settings.config import Settings
 from lockstep.broker.settings.topic_config import TopicConfig, without_effect
@@ -78,6 +80,7 @@ class Topics:
         self,
         cluster: MetadataCache,
         commands: PartitionCommands,
+        versions: MetadataVersions,
         new_id: Callable[[], bytes] = random_id,
         cluster_id: str | None = None,
     ) -> None:
@@ -93,6 +96,7 @@ class Topics:
         """Counts the times that the leadership was lost."""
         self._records: PartitionLog | None = None
         self._finishing: asyncio.Task[None] | None = None
+        self.version_control = MetadataVersionControl(versions, self._append)
         self._orphans = OrphanPartitions(cluster, commands, self._growing)
         self._rate_limited_log = RateLimitedLog(lambda: asyncio.get_running_loop().time(), log)
         """Failures that are retried each second are logged once a minute."""
@@ -119,7 +123,8 @@ class Topics:
             self._records = (await group.open_partitions([(METADATA_TOPIC_ID, 0)]))[0]
         if image.cluster_id is None:
             cluster_id = self._given_cluster_id or format_uuid(self._new_id())
-            await self.record([cluster_command(cluster_id), *founding])
+            version = self.version_control.founding_commands()
+            await self.record([cluster_command(cluster_id), *version, *founding])
         if self._cluster.is_single_node:
             for entry in list(image.topics.values()):
                 await self._finish(entry)
@@ -148,7 +153,7 @@ class Topics:
         await asyncio.gather(self._keep_finishing(), self._orphans.run())
 
     async def _keep_finishing(self) -> None:
-        """Finish incomplete topics that no task works on, periodically."""
+        """Finish incomplete topics that no task works on, and raise the metadata version, periodically."""
         while True:
             for entry in list(self._cluster.image.topics.values()):
                 is_incomplete = entry.state is not TopicState.READY or entry.growing
@@ -160,6 +165,7 @@ class Topics:
                         self._rate_limited_log.warning(text, entry.topic_id)
                     except Exception:
                         log.exception("topic %s: its incomplete creation or deletion failed", entry.name)
+            await self.version_control.look()
             await asyncio.sleep(RETRY_SECONDS)
 
     def resign(self) -> None:
@@ -493,6 +499,8 @@ class Topics:
     async def record_configs(self, commands: Sequence[Command]) -> None:
         """Commit configurations; the image has them when this returns. On a full disk, too, where shorter
         retention makes room, as far as they leave alone what is kept for deletes. Raises RequestError."""
+        if not self.leads:  # an older controller rejects what it does not know without a reason
+            self.version_control.check(commands)
         self.check_leads()
         try:
             await self.record(commands, reserved=False)
@@ -513,9 +521,13 @@ class Topics:
         self, commands: Sequence[Command], controller_epoch: int | None = None, *, reserved: bool = True
     ) -> None:
         """Commit metadata records; the image has replayed them when this returns. `reserved`: on a full disk,
-        too, with what is kept for them. Raises StorageError."""
+        too, with what is kept for them. Raises StorageError; RequestError where nodes do not support them."""
+        await self.version_control.require(commands)
         if controller_epoch is not None:
             self._check_controller_epoch(controller_epoch)
+        await self._append(commands, reserved=reserved)
+
+    async def _append(self, commands: Sequence[Command], *, reserved: bool = True) -> None:
         values = [json.dumps(command, separators=(",", ":")).encode() for command in commands]
         group: LogGroup = self._cluster.groups[METADATA_GROUP]
         await group.append_values(self.records, values, reserved=reserved)

@@ -4,6 +4,7 @@
 |---|---|
 | `lowest_sequences` | the lowest rejected sequence of each producer, by topic or its name |
 | `metadata_image` | the recorded metadata, replayed from log group 0 |
+| `metadata_version` | the metadata version since which each command exists |
 | `command_kind` | the kind of a command, for errors |
 | `token_commands` | the commands about delegation tokens |
 | `quota_commands` | the commands about client quotas |

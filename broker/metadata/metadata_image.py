@@ -18,6 +18,13 @@ from typing import Any, Final
 from lockstep.broker.authorization.acl import AclBinding, InvalidAcl
 from lockstep.broker.authorization.acl_cache import AclCache
 from lockstep.broker.metadata.command_kind import kind_of
+from lockstep.broker.metadata.metadata_version import (
+    COMMAND_VERSIONS,
+    FIRST_RECORDED_VERSION,
+    LATEST_VERSION,
+    UNREPORTED_VERSION,
+    unsupported_text,
+)
 from lockstep.broker.metadata.quota_commands import QUOTA, apply_quota_command, quota_command
 from lockstep.broker.metadata.token_commands import apply_token_command, token_command
 from lockstep.broker.quotas.quota_table import QuotaTable
@@ -29,15 +36,8 @@ from lockstep.protocol.records.record import iter_records
 from lockstep.storage.types import Buffer, CorruptLog, DirectoryEntry, NewerFormat
 
 METADATA_SECTION: Final = "cluster"
-"""Its name in a checkpoint."""
-STATE_VERSION: Final = 8
-"""1 had no configurations but those of topics, 2 no nodes and no placement, 3 nothing that was moving, 4 no
-SCRAM users, 5 no ACLs, 6 no delegation tokens, 7 no quotas. The lowest that has what there is is written, so
-that an earlier Lockstep reads it."""
-STATE_VERSION_WITHOUT_QUOTAS: Final = 7
-STATE_VERSION_WITHOUT_TOKENS: Final = 6
-STATE_VERSION_WITHOUT_ACLS: Final = 5
-STATE_VERSION_WITHOUT_SCRAM: Final = 4
+"""Its name in a checkpoint. Its version is the metadata version: the lowest that has what there is, so that
+an earlier Lockstep reads it."""
 BROKER_CONFIGS: Final = "broker"
 GROUP_CONFIGS: Final = "group"
 WHOLE_CLUSTER: Final = ""
@@ -236,7 +236,9 @@ class MetadataImage:
         "nodes",
         "placement",
         "quotas",
+        "recorded_version",
         "scram",
+        "supported_version",
         "tokens",
         "topics",
     )
@@ -258,9 +260,27 @@ class MetadataImage:
         self.acls = AclCache()
         self.tokens = DelegationTokenCache()
         self.quotas = QuotaTable()
+        self.recorded_version = 0
+        """The recorded metadata version; 0 for none."""
+        self.supported_version = LATEST_VERSION
+        """The highest metadata version of which every command is known here."""
+
+    @property
+    def metadata_version(self) -> int:
+        """The metadata version whose commands the log may have: the recorded one, or the lowest that has what
+        is there, where an earlier Lockstep recorded none."""
+        sizes = {
+            "quota": len(self.quotas),
+            "token": len(self.tokens),
+            "acl": len(self.acls),
+            "scram": len(self.scram),
+        }
+        held = next((COMMAND_VERSIONS[each] for each, size in sizes.items() if size), UNREPORTED_VERSION)
+        return max(self.recorded_version, held)
 
     def replay(self, entry: DirectoryEntry, payload: Buffer, time_ms: int) -> None:
-        """Apply one committed batch of commands. Raises CorruptLog for a command it does not know."""
+        """Apply one committed batch of commands. Raises CorruptLog for a command it does not know,
+        NewerFormat for a metadata version."""
         quotas_changed = False
         for record in iter_records(payload):
             command = json.loads(bytes(record.value or b"{}"))
@@ -291,7 +311,7 @@ class MetadataImage:
                 if _texts(configs):
                     self.configs[kind, name] = _texts(configs)
                 self.changed(Changed.CONFIGS, b"")
-            case {"do": "node" | "gone" | "place" | "move" | "moved"}:
+            case {"do": "node" | "gone" | "place" | "move" | "moved" | "metadata_version"}:
                 self._apply_to_nodes(command)
                 self.changed(Changed.NODES, b"")
             case {"do": "token" | "token_expiry" | "token_gone"}:
@@ -328,8 +348,11 @@ class MetadataImage:
                 raise CorruptLog(f"unknown metadata command: {kind_of(command)}")
 
     def _apply_to_nodes(self, command: Command) -> None:
-        """Apply a command about nodes or placement."""
+        """Apply a command about nodes, what they support, or placement."""
         match command:
+            case {"do": "metadata_version", "version": int(version)}:
+                self._check_supported(version)
+                self.recorded_version = max(self.recorded_version, version)
             case {"do": "node", "node": int(node_id)}:
                 self.nodes[node_id] = _node(command)
             case {"do": "gone", "node": int(node_id)}:
@@ -357,20 +380,14 @@ class MetadataImage:
         self.placement.update(placed)
         return list(placed)
 
-    def _state_version(self) -> int:
-        """The lowest version that can have this state."""
-        if len(self.quotas):
-            return STATE_VERSION
-        if self.tokens:
-            return STATE_VERSION_WITHOUT_QUOTAS
-        if len(self.acls):
-            return STATE_VERSION_WITHOUT_TOKENS
-        return STATE_VERSION_WITHOUT_ACLS if self.scram else STATE_VERSION_WITHOUT_SCRAM
+    def _check_supported(self, version: int) -> None:
+        if version > self.supported_version:
+            raise NewerFormat(unsupported_text(version, self.supported_version))
 
     def snapshot(self, time_ms: int) -> bytes:
         """The whole image, as JSON."""
         state: dict[str, object] = {
-            "version": self._state_version(),
+            "version": self.metadata_version,
             "cluster_id": self.cluster_id,
             "next_producer_id": self.next_producer_id,
             "topics": [
@@ -417,13 +434,14 @@ class MetadataImage:
         self.acls.clear()
         self.tokens.clear()
         self.quotas.clear()
+        self.recorded_version = 0
         if data:
             self._restore(json.loads(data))
         self.changed(Changed.EVERYTHING, b"")
 
     def _restore(self, state: dict[str, Any]) -> None:
-        if state["version"] > STATE_VERSION:
-            raise NewerFormat(f"cluster state of version {state['version']}, known up to {STATE_VERSION}")
+        self._check_supported(state["version"])
+        self.recorded_version = state["version"] if state["version"] >= FIRST_RECORDED_VERSION else 0
         self.cluster_id = state["cluster_id"]
         self.next_producer_id = state["next_producer_id"]
         for name, topic_id, groups, overrides, topic_state in state["topics"]:

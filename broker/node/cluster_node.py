@@ -37,6 +37,7 @@ from lockstep.broker.node.local_groups import LocalGroups
 from lockstep.broker.node.missing_records import MissingRecordsReview
 from lockstep.broker.peers.controller_quorum import ControllerQuorum, founding_placement
 from lockstep.broker.peers.in_sync_replicas import InSyncReplicas
+from lockstep.broker.peers.metadata_versions import TOO_OLD
 from lockstep.broker.peers.node_registry import BUILD, NodeRegistry
 from lockstep.broker.peers.node_status import Status
 from lockstep.broker.peers.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
@@ -113,7 +114,11 @@ class ClusterNode:
         self._groups_compared = False
         """Whether lockstep.data.groups was held against what is recorded."""
         self.removed = asyncio.Event()
-        """Set once a controller reports that this node was removed: the process may end."""
+        """Set once a controller reports that this node was removed."""
+        self.excluded = asyncio.Event()
+        """Set once this node was removed, or is too old for its cluster: the process may end."""
+        self.too_old = ""
+        """Why it is too old."""
         self.was_part = False
         """Whether others have counted this node in since it started."""
         peering.handlers[RequestKind.REGISTER] = self._handle_register
@@ -162,7 +167,7 @@ class ClusterNode:
         """Logs which nodes this one does not reach while it waits for a majority, until cancelled."""
         watch = QuorumWatch()
         while True:
-            if not self.removed.is_set():
+            if not self.excluded.is_set():
                 watch.look(self._quorum.reach(), self._loop.time())
             await asyncio.sleep(WATCH_SECONDS)
 
@@ -330,6 +335,11 @@ class ClusterNode:
             group.on_node_stopped(node_id)
         self._peering.notify_status_soon()
 
+    def on_too_old(self, text: str) -> None:
+        """A node with the recorded metadata version rejects this one: nothing can be done here."""
+        self.too_old = self.too_old or text
+        self.excluded.set()
+
     # --- following ------------------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
@@ -337,6 +347,9 @@ class ClusterNode:
         self._missing_records.update()
         if image.cluster_id not in (None, self._directory.cluster_id):
             await in_thread(partial(self._directory.record_cluster, image.cluster_id))
+        if image.recorded_version > self._directory.metadata_version:
+            with contextlib.suppress(OSError):  # a full disk keeps nothing else from being done
+                await in_thread(partial(self._directory.record_metadata_version, image.recorded_version))
         for node in image.nodes.values():
             self._peering.add_node(node.node_id, *node.peer)
         for gone in self._registered.difference(image.nodes, self._settings.peers()):
@@ -423,9 +436,12 @@ class ClusterNode:
         except NotLeader:
             log.debug("no controller to register with yet")
         except PeerError as error:
-            if REMOVED not in str(error):
+            if TOO_OLD in str(error):
+                self.on_too_old(str(error))
+            elif REMOVED in str(error):
+                await self._end()
+            else:
                 raise
-            await self._end()
 
     async def _end(self) -> None:
         """By the controller's word this node was removed: clients continue where the others are, and there is
@@ -440,6 +456,7 @@ class ClusterNode:
             REMOVED,
         )
         self.removed.set()
+        self.excluded.set()
         await in_thread(self._directory.record_removal)
 
     # --- requests to the controller -------------------------------------------------------------------------
@@ -457,7 +474,7 @@ class ClusterNode:
             raise PeerError(f"node {node_id} cannot register node {entry.node_id}")
         if not first and node_id not in self._cluster.image.nodes:
             raise PeerError(f"node {node_id} {REMOVED}; with an empty data directory it can come back")
-        await self._topics.record([node_command(entry)])
+        await self._topics.version_control.register(entry)
         return b""
 
     async def _handle_transfer(self, node_id: int, body: bytes) -> bytes:

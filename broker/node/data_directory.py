@@ -19,12 +19,15 @@ from typing import Final
 
 import javaproperties
 
+from lockstep.broker.metadata.metadata_version import LATEST_VERSION, unsupported_text
 from lockstep.protocol.printable import escape_unprintable
 from lockstep.storage.log.file_system import RealFileSystem
 from lockstep.storage.types import NewerFormat
 
 FORMAT: Final = 1
-"""Grows when a broker of this format could not read what a later one wrote."""
+"""Of a directory without a recorded metadata version."""
+VERSIONED_FORMAT: Final = 2
+"""Of one with it: earlier brokers could not read what is written from then on."""
 _LOCK: Final = ".lock"
 META_NAME: Final = "meta.properties"
 PROCESSES_NAME: Final = "processes.properties"
@@ -32,6 +35,7 @@ PROCESSES_NAME: Final = "processes.properties"
 _PART: Final = "part"
 _REGISTERED: Final = "registered"
 _CLUSTER: Final = "cluster.id"
+_METADATA_VERSION: Final = "metadata.version"
 _REMOVED: Final = "removed"
 _GONE: Final = ".gone"
 _NOT_ALLOWED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -117,12 +121,12 @@ class DataDirectory:
 
     def record_part(self, part: str) -> None:
         """Record the node's part, durably. Raises OSError."""
-        self._record(_PART, part)
+        self._record({_PART: part})
 
     def record_registered(self) -> None:
         """Record that the cluster has registered the node, durably. Raises OSError."""
         if not self.is_registered:
-            self._record(_REGISTERED, "true")
+            self._record({_REGISTERED: "true"})
 
     @property
     def cluster_id(self) -> str | None:
@@ -132,20 +136,31 @@ class DataDirectory:
     def record_cluster(self, cluster_id: str) -> None:
         """Record the cluster's id, durably. Raises OSError."""
         if self.cluster_id != cluster_id:
-            self._record(_CLUSTER, cluster_id)
+            self._record({_CLUSTER: cluster_id})
+
+    @property
+    def metadata_version(self) -> int:
+        """The metadata version of the cluster, as this node knew it last; 0 where none was recorded."""
+        return int(self._properties.get(_METADATA_VERSION, "0"))
+
+    def record_metadata_version(self, version: int) -> None:
+        """Record the metadata version, durably: a broker that does not support it does not start from this
+        directory. Raises OSError."""
+        if self.metadata_version < version:
+            self._record({"format": str(VERSIONED_FORMAT), _METADATA_VERSION: str(version)})
 
     def record_removal(self) -> None:
         """Record that the node was removed from its cluster, durably: it does not start from this directory
         again. Raises OSError."""
-        self._record(_REMOVED, "true")
+        self._record({_REMOVED: "true"})
 
     def forget_groups(self) -> None:
         """Remove the log groups of a start that never came to take part."""
         shutil.rmtree(self.path / "groups", ignore_errors=True)
 
-    def _record(self, key: str, value: str) -> None:
+    def _record(self, changed: dict[str, str]) -> None:
         with self._recording:
-            properties = {**self._properties, key: value}
+            properties = {**self._properties, **changed}
             write_flushed(
                 self.path / META_NAME, "".join(f"{name}={text}\n" for name, text in properties.items())
             )
@@ -157,7 +172,7 @@ class DataDirectory:
             if self.groups():
                 raise WrongDirectory(f"{self.path} has log groups but no {META_NAME}")
             self._properties = {"format": str(FORMAT), "node.id": str(node_id)}
-            self._record(_PART, ALONE if alone else "")
+            self._record({_PART: ALONE if alone else ""})
             return
         try:
             properties: dict[str, str] = javaproperties.loads(meta.read_text(encoding="utf-8"))
@@ -165,11 +180,14 @@ class DataDirectory:
             raise WrongDirectory(f"{meta} cannot be read: {escape_unprintable(str(error))}") from None
         if "format" not in properties:
             raise WrongDirectory(f"{meta} was not written by Lockstep; choose another data directory")
-        if not properties["format"].isdecimal() or int(properties["format"]) > FORMAT:
+        if not properties["format"].isdecimal() or int(properties["format"]) > VERSIONED_FORMAT:
             raise NewerFormat(
                 f"{self.path} has format {escape_unprintable(properties['format'])}; "
-                f"this version of Lockstep knows up to {FORMAT}"
+                f"this version of Lockstep knows up to {VERSIONED_FORMAT}"
             )
+        version = properties.get(_METADATA_VERSION, "0")
+        if not version.isdecimal() or int(version) > LATEST_VERSION:
+            raise NewerFormat(f"{self.path}: {unsupported_text(escape_unprintable(version), LATEST_VERSION)}")
         if properties.get("node.id") != str(node_id):
             raise WrongDirectory(
                 f"{self.path} belongs to node.id={escape_unprintable(str(properties.get('node.id')))}, "
@@ -194,7 +212,7 @@ class DataDirectory:
                 "with another data directory (--data-dir), or without --peers"
             )
         if not alone and was_alone:
-            self._record(_PART, "")
+            self._record({_PART: ""})
 
 
 def describe_os_error(error: OSError) -> str:

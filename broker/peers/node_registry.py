@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
 from lockstep.broker.metadata.metadata_image import MetadataImage, NodeEntry
+from lockstep.broker.peers.metadata_versions import MetadataVersions
 from lockstep.broker.peers.node_status import Status
 from lockstep.broker.requests.endpoint import Endpoint
 from lockstep.build_info import build
@@ -53,6 +54,7 @@ class NodeRegistry:
         self._image = image
         self._monotonic = monotonic
         self.groups = groups
+        self.metadata_versions = MetadataVersions(node_id, image)
         self.statuses: dict[int, Status] = {}
         """The last status of each other node."""
         self.on_notification: dict[Callable[[], None], None] = {}

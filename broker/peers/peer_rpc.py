@@ -1,7 +1,8 @@
 """The messages between nodes beside Raft's: statuses, requests and their responses.
 
 Owns: the kinds of messages on the peer network, the notification of this node's status, and requests to the
-leader of a log group. Invariants: a node of another cluster is rejected; a request goes to the known leader,
+leader of a log group. Invariants: a node of another cluster is rejected, and one that does not support the
+metadata version, which gets nothing of group 0; a request goes to the known leader,
 and is retried until one responds or its deadline passes. Does not: know the meaning of requests: each kind
 has its handler in `handlers`.
 """
@@ -18,10 +19,14 @@ from enum import IntEnum
 from typing import Final, Protocol
 
 from lockstep.broker.membership.placement import MAX_DATA_VOTERS
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
+from lockstep.broker.metadata.metadata_version import parse_reported
 from lockstep.broker.network.listeners import host_and_port
+from lockstep.broker.peers.metadata_versions import TOO_OLD
 from lockstep.broker.peers.node_registry import NOBODY, NodeRegistry
 from lockstep.broker.peers.node_status import Status
 from lockstep.storage.group_options import node_of
+from lockstep.storage.peers.envelope import is_bulky
 from lockstep.storage.peers.limits import TOO_MANY_REQUESTS, PeerError, PeerUnreachable
 from lockstep.storage.peers.network import PeerNetwork
 from lockstep.storage.peers.peer_tls import PeerTls
@@ -98,6 +103,9 @@ class LocalNode(Protocol):
     def on_process_stopped(self, node_id: int) -> None:
         """The process of a node has ended."""
 
+    def on_too_old(self, text: str) -> None:
+        """A node rejects this one, which does not support the cluster's metadata version."""
+
 
 class _NoNode:
     """The placeholder before `serve`."""
@@ -126,6 +134,9 @@ class _NoNode:
     def on_process_stopped(self, node_id: int) -> None:
         """Nothing depends on it yet."""
 
+    def on_too_old(self, text: str) -> None:
+        """Nothing depends on it yet."""
+
 
 class PeerRpc:
     """One node's requests, handlers and notifications; the owner of its `PeerNetwork`.
@@ -141,6 +152,8 @@ class PeerRpc:
         self._node: LocalNode = _NoNode()
         self._certified_cluster_id = None if tls is None else tls.identity.cluster_id
         self.network = PeerNetwork(nodes.node_id, self, loop, tls=tls)
+        self._versions = nodes.metadata_versions
+        self._versions.is_connected = self.network.has_connection_from
         self.handlers: dict[RequestKind, Callable[[int, bytes], Awaitable[bytes]]] = {}
         """The handler of each kind of request, given the requesting node and the body. They raise
         NotLeaderHere, PeerError or StorageError."""
@@ -297,6 +310,7 @@ class PeerRpc:
             "at": self.address,
             "direct": self.direct,
             "run": self._run,
+            "metadata_version": self._versions.supported_by(self._nodes.node_id),
         }
         if (replicas := self._node.data_replicas()) != MAX_DATA_VOTERS:
             fields["replicas"] = replicas
@@ -318,6 +332,7 @@ class PeerRpc:
                 fields.get("told", theirs),
             )
             address = None if at is None else (str(at[0]), int(at[1]))
+            supported = parse_reported(fields.get("metadata_version"))
         except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
             return "a malformed handshake"
         status, ours = self._node.status(), self._node.founders()
@@ -341,6 +356,8 @@ class PeerRpc:
         if begins and fields.get("replicas", MAX_DATA_VOTERS) != replicas:
             there = fields.get("replicas", MAX_DATA_VOTERS)
             return f"lockstep.data.replicas is {replicas} here and {there} there: founders must agree"
+        if too_old := self._versions.report(node_id, supported):
+            return too_old
         self._runs[node_id] = run
         (self._indirect.discard if direct else self._indirect.add)(node_id)
         if address is not None:
@@ -359,7 +376,10 @@ class PeerRpc:
 
     def on_rejection(self, node_id: int, text: str) -> None:
         """See `PeerListener`."""
-        log.error("node %d rejects this one: %s", node_id, text)
+        if TOO_OLD in text:
+            self._node.on_too_old(text)
+        else:
+            log.error("node %d rejects this one: %s", node_id, text)
 
     def on_message(self, group_id: int, message: Message) -> None:
         """See `PeerListener`."""
@@ -368,8 +388,11 @@ class PeerRpc:
 
     def send(self, group_id: int, member_id: int, message: Message) -> None:
         """Sends a message of Raft's."""
-        if self.open:
-            self.network.send(node_of(member_id), group_id, message)
+        node_id = node_of(member_id)
+        if self.open and (
+            group_id != METADATA_GROUP or not is_bulky(message) or self._versions.may_get_entries(node_id)
+        ):
+            self.network.send(node_id, group_id, message)
 
     def on_notification(self, node_id: int, kind: int, body: bytes) -> None:
         """See `PeerListener`."""

@@ -190,6 +190,7 @@ def _show(found: dict[str, Any]) -> None:
         print("\nthe nodes run different builds:")
         for node, build in builds.items():
             print(f"  node {node} {build}")
+    _show_metadata_version(found.get("metadata_version"))
     cannot_write = _show_disks(found["nodes"])
     damage = found.get("damage", [])
     for each in damage:
@@ -198,6 +199,20 @@ def _show(found: dict[str, Any]) -> None:
         print(f"\nnode {each['node']} did not report the damage on its disk: {each['reason']}")
     if not cannot_write and not found["healthy"] and all(each["given_up"] for each in damage):
         print("\nnot every log group has a leader and all its voters in sync")
+
+
+def _show_metadata_version(found: dict[str, Any] | None) -> None:
+    """Prints the metadata version and what waits for which nodes; an earlier Lockstep reports None."""
+    if found is None:
+        return
+    print(f"\nmetadata version {found['version']}")
+    if found["latest"] > found["version"]:
+        features = ", ".join(found["features_to_come"])
+        brings = f" ({features})" if features else ""
+        print(f"version {found['latest']}{brings} comes once every node supports it; these do not:")
+    for each in found["waits_for"]:
+        supports = "is not connected" if each["supports"] is None else f"supports up to {each['supports']}"
+        print(f"  node {each['node']} {supports}")
 
 
 def _show_disks(nodes: list[dict[str, Any]]) -> bool:

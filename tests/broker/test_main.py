@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
+import logging
 import os
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +14,9 @@ import pytest
 from lockstep.broker import main
 from lockstep.broker.server import CannotStart
 from lockstep.broker.settings.config import Settings
+from lockstep.storage.types import FlushFailed, NewerFormat, StorageError
 from tests.broker.conftest import small_settings
+from tests.support.cases import each_case
 
 
 class FailingBroker:
@@ -32,7 +36,7 @@ class FailingBroker:
     async def until_voters_are_contacted(self) -> None:
         return
 
-    async def until_removed(self) -> None:
+    async def until_excluded(self) -> None:
         return
 
     async def stop(self) -> None:
@@ -73,3 +77,37 @@ def test_an_error_after_the_start_is_no_failed_start(
         main._run(settings, None)
     assert ended.value.code == status
     assert caplog.records[-1].getMessage().startswith(text)
+
+
+def test_a_node_that_is_too_old_for_its_cluster_ends_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, settings: Settings
+) -> None:
+    node = SimpleNamespace(removed=asyncio.Event(), was_part=False, too_old="node 1 is too old")
+    monkeypatch.setattr(FailingBroker, "assembly", SimpleNamespace(node=node))
+    monkeypatch.setattr(main, "Broker", lambda *_, **__: FailingBroker())
+    with pytest.raises(SystemExit) as ended:
+        main._run(settings, None)
+    assert ended.value.code == main.EXIT_BAD_START
+    assert caplog.records[-1].getMessage() == "cannot start: node 1 is too old"
+
+
+@each_case(
+    ("failure", "status", "line"),
+    [
+        (FlushFailed("no flush"), 70, "stopping at once, the log cannot be trusted any more: no flush"),
+        (NewerFormat("version 9"), 1, "stopping at once: version 9"),
+    ],
+)
+def test_a_failure_of_the_log_ends_the_process_at_once(
+    failure: StorageError,
+    status: int,
+    line: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(os, "_exit", ended.append)
+    caplog.set_level(logging.CRITICAL, "lockstep")
+    caplog.clear()  # of the case before
+    main._end_process(failure)
+    assert (ended, caplog.messages) == ([status], [line])

@@ -236,7 +236,7 @@ async def test_a_failed_start_leaves_nothing_behind(start_broker: StartBroker, t
         await other.start()
     await start_broker(tmp_path / "b")
     (tmp_path / "c").mkdir()
-    (tmp_path / "c" / "meta.properties").write_text("format=2\nnode.id=1\n")
+    (tmp_path / "c" / "meta.properties").write_text("format=3\nnode.id=1\n")
     with pytest.raises(NewerFormat):
         await Broker(small_settings(tmp_path / "c")).start()
 

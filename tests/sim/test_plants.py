@@ -32,6 +32,7 @@ QUICK = (
     ("fast-replies-after-loss", "the fast path answers"),
     ("ended-in-two-frames", "half of a transaction has ended"),
     ("open-transactions-ignored", "last stable offset"),
+    ("version-without-a-node", "no node stops without a disk fault"),
     ("last-record-cleaned", "the last value of each key"),
     ("lock-notes-left-out", "machines"),
     ("old-marks-forgotten", "no conditional append against its condition"),

@@ -35,6 +35,7 @@ from lockstep.broker.metadata.metadata_image import (
     start_reassignment_command,
     topic_configs_command,
 )
+from lockstep.broker.metadata.metadata_version import LATEST_VERSION, metadata_version_command
 from lockstep.broker.metadata.quota_commands import quota_command
 from lockstep.broker.metadata.token_commands import token_command
 from lockstep.broker.requests.kafka_principal import KafkaPrincipal
@@ -435,6 +436,55 @@ def test_a_state_of_a_newer_version_is_refused_by_name() -> None:
         state = json.loads(machine.snapshot(0)) | {"version": 99}
         with pytest.raises(NewerFormat, match="version 99"):
             machine.restore(json.dumps(state).encode())
+
+
+def test_a_metadata_version_is_recorded_for_ever_and_is_that_of_the_state() -> None:
+    image, copy = MetadataImage(), MetadataImage()
+    changes: list[Changed] = []
+    image.changed = lambda change, topic_id: changes.append(change)
+    assert (image.recorded_version, image.metadata_version) == (0, 4)
+    replay(image, metadata_version_command(LATEST_VERSION), metadata_version_command(LATEST_VERSION - 1))
+    assert (image.recorded_version, image.metadata_version) == (LATEST_VERSION, LATEST_VERSION)
+    assert changes == [Changed.NODES] * 2
+    assert json.loads(image.snapshot(0))["version"] == LATEST_VERSION
+    copy.restore(image.snapshot(0))
+    assert (copy.recorded_version, copy.snapshot(0)) == (LATEST_VERSION, image.snapshot(0))
+    copy.restore(b"")
+    assert copy.recorded_version == 0
+
+
+def test_a_log_of_an_earlier_lockstep_has_the_version_of_what_it_holds() -> None:
+    image = MetadataImage()
+    quota = (("user", "a"),), "producer_byte_rate"
+    for command, version in (
+        (scram_command(ScramChange("SCRAM-SHA-256", "a", Credential(b"s", b"k", b"v", 4096))), 5),
+        (acl_command(acl("t")), 6),
+        (
+            token_command(
+                DelegationToken("one", KafkaPrincipal("User", "a"), KafkaPrincipal("User", "a"), (), 1, 3, 2)
+            ),
+            7,
+        ),
+        (quota_command(*quota, 1.0), 8),
+    ):
+        replay(image, command)
+        assert (image.metadata_version, image.recorded_version) == (version, 0)
+        copy = MetadataImage()
+        copy.restore(image.snapshot(0))
+        assert (copy.metadata_version, copy.recorded_version) == (version, 0)
+    replay(image, quota_command(*quota, None))
+    assert image.metadata_version == 7
+
+
+def test_a_node_of_an_earlier_version_says_so_in_one_line() -> None:
+    older, image = MetadataImage(), MetadataImage()
+    older.supported_version = 8
+    replay(image, metadata_version_command(9))
+    words = r"^the cluster's metadata have version 9, .* up to 8: start a newer"
+    with pytest.raises(NewerFormat, match=words):
+        replay(older, metadata_version_command(9))
+    with pytest.raises(NewerFormat, match=words):
+        older.restore(image.snapshot(0))
 
 
 def test_a_node_that_is_told_makes_sense() -> None:

@@ -117,6 +117,29 @@ def test_one_that_may_not_be_written_says_so() -> None:
             os.seteuid(me)
 
 
+def test_a_recorded_metadata_version_keeps_older_brokers_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = DataDirectory(tmp_path, 1)
+    assert directory.metadata_version == 0
+    directory.record_metadata_version(0)
+    assert "format=1\n" in (tmp_path / "meta.properties").read_text()
+    directory.record_metadata_version(9)
+    directory.record_metadata_version(8)
+    directory.close()
+    text = (tmp_path / "meta.properties").read_text()
+    assert "format=2\n" in text and "metadata.version=9\n" in text, "brokers without versions know format 1"
+    again = DataDirectory(tmp_path, 1)
+    assert again.metadata_version == 9
+    again.close()
+    monkeypatch.setattr(data_directory, "LATEST_VERSION", 8)
+    with pytest.raises(NewerFormat, match="metadata have version 9, this Lockstep supports up to 8"):
+        DataDirectory(tmp_path, 1)
+    (tmp_path / "meta.properties").write_text(text.replace("=9", "=x"))
+    with pytest.raises(NewerFormat, match="metadata have version x"):
+        DataDirectory(tmp_path, 1)
+
+
 def test_of_one_node(tmp_path: Path) -> None:
     DataDirectory(tmp_path, 1).close()
     with pytest.raises(WrongDirectory, match=r"node\.id=1, this is node\.id=2"):
@@ -134,8 +157,8 @@ def test_refuses_a_node_that_was_removed(tmp_path: Path) -> None:
 
 
 def test_refuses_a_newer_format(tmp_path: Path) -> None:
-    (tmp_path / "meta.properties").write_text("format=2\nnode.id=1\n")
-    with pytest.raises(NewerFormat, match="format 2"):
+    (tmp_path / "meta.properties").write_text("format=3\nnode.id=1\n")
+    with pytest.raises(NewerFormat, match="format 3"):
         DataDirectory(tmp_path, 1)
 
 

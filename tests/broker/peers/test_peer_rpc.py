@@ -5,14 +5,18 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
 from lockstep.broker.metadata.metadata_image import MetadataImage
+from lockstep.broker.metadata.metadata_version import LATEST_VERSION, UNREPORTED_VERSION
+from lockstep.broker.peers.metadata_versions import TOO_OLD
 from lockstep.broker.peers.node_registry import NOBODY, NodeRegistry
 from lockstep.broker.peers.node_status import Status
 from lockstep.broker.peers.peer_rpc import MAX_NEWCOMERS, STATUS_SECONDS, PeerRpc, RequestKind
-from lockstep.storage.raft.messages import Message
+from lockstep.storage.group_options import member_of
+from lockstep.storage.raft.messages import Append, Message
 from tests.support.peer_certificates import CLUSTER, peer_certificates
 
 
@@ -42,6 +46,9 @@ class Node:
 
     def on_process_stopped(self, node_id: int) -> None:
         """No matter."""
+
+    def on_too_old(self, text: str) -> None:
+        raise AssertionError("nothing is recorded here")
 
 
 @pytest.fixture
@@ -275,6 +282,61 @@ async def test_a_refusal_of_this_node_is_one_line(peering: PeerRpc, caplog: pyte
         "node 2 rejects this one: founders must agree",
         "node 2 rejects this one: this is cluster A, not B",
     ]
+
+
+async def test_a_refusal_of_a_node_that_is_too_old_is_its_end(
+    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(peering._node, "on_too_old", told.append)
+    text = f"node 1 {TOO_OLD} 12, only up to 9"
+    peering.network.on_peer_rejection(2, text)
+    assert told == [text] and not caplog.records
+
+
+async def test_a_node_reports_its_metadata_version_and_one_that_is_too_old_is_rejected(
+    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await dialed(peering, monkeypatch)
+    assert json.loads(peering.hello())["metadata_version"] == LATEST_VERSION
+    versions, connected = peering._nodes.metadata_versions, {2, 3}
+    monkeypatch.setattr(versions, "is_connected", connected.__contains__)
+    assert peering.on_handshake(2, hello()) is None, "an earlier version reports none"
+    newer = json.dumps({**json.loads(hello()), "metadata_version": LATEST_VERSION}).encode()
+    assert peering.on_handshake(3, newer) is None
+    assert (versions.supported_by(2), versions.supported_by(3)) == (UNREPORTED_VERSION, LATEST_VERSION)
+    for wrong in ("9", 0, 1 << 40):
+        malformed = json.dumps({**json.loads(hello()), "metadata_version": wrong}).encode()
+        assert peering.on_handshake(2, malformed) == "a malformed handshake"
+    peering._nodes._image.recorded_version = LATEST_VERSION
+    rejection = peering.on_handshake(2, hello())
+    assert rejection is not None and TOO_OLD in rejection
+    assert peering.on_handshake(3, newer) is None
+
+
+async def test_entries_of_group_0_go_to_nodes_alone_that_can_replay_them(
+    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    versions, connected = peering._nodes.metadata_versions, {2, 3}
+    monkeypatch.setattr(versions, "is_connected", connected.__contains__)
+    sent: list[tuple[int, int, Message]] = []
+    monkeypatch.setattr(peering.network, "send", lambda *message: sent.append(message))
+    peering.open = True
+    versions.report(2, UNREPORTED_VERSION)
+    versions.report(3, LATEST_VERSION)
+
+    def receivers(group_id: int, message: Message) -> list[int]:
+        sent.clear()
+        for node_id in (2, 3, 4):
+            peering.send(group_id, member_of(node_id), message)
+        return [node_id for node_id, _, _ in sent]
+
+    entries = Append(1, 2, 1, 0, 0, [], 1, [], 0, 0, [b"frame"], 0)
+    nothing = replace(entries, frames=[])
+    assert receivers(0, entries) == [2, 3, 4]
+    peering._nodes._image.recorded_version = LATEST_VERSION
+    assert receivers(0, entries) == [3]
+    assert receivers(0, nothing) == receivers(1, entries) == [2, 3, 4]
 
 
 async def test_who_is_behind_a_published_port_is_not_known_to_have_ended(

@@ -110,6 +110,33 @@ def test_a_cluster_of_mixed_builds_is_visible(
     assert "different builds" not in capsys.readouterr().out
 
 
+def test_the_metadata_version_and_what_waits_for_which_nodes(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    groups = [{**GROUP, "voters": [{**each, "in_sync": True} for each in MEMBERS]}]
+    waiting: dict[str, object] = {
+        "version": 4,
+        "latest": 9,
+        "features_to_come": ["ACLs", "client quotas"],
+        "waits_for": [{"node": 2, "supports": 4}, {"node": 3, "supports": None}],
+    }
+    done: dict[str, object] = {"version": 9, "latest": 9, "features_to_come": [], "waits_for": []}
+    later = waiting | {"features_to_come": []}
+    status = {**STATUS, "healthy": True, "nodes": [NODE], "groups": groups}
+    shown = []
+    for each in (waiting, later, done, None):
+        answers(monkeypatch, status | ({"metadata_version": each} if each else {}))
+        assert main(["cluster", "status"]) == 0
+        shown.append(capsys.readouterr().out)
+    assert shown[0].endswith(
+        "\nmetadata version 4\nversion 9 (ACLs, client quotas) comes once every node supports it; these do "
+        "not:\n  node 2 supports up to 4\n  node 3 is not connected\n"
+    )
+    assert "\nversion 9 comes once every node" in shown[1]
+    assert shown[2].endswith("\nmetadata version 9\n")
+    assert "metadata version" not in shown[3]
+
+
 def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     nodes = [{**NODE, "disk_full": False}, {**NODE, "node": 2, "disk_full": True}, {**NODE, "node": 3}]
     groups = [{**GROUP, "voters": [{**each, "in_sync": True} for each in MEMBERS]}]

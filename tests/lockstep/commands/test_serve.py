@@ -170,6 +170,15 @@ def test_two_brokers_cannot_share_a_directory(tmp_path: Path) -> None:
         assert "another Lockstep" in failed(*where)
 
 
+def test_a_directory_of_a_newer_metadata_version_is_one_line(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir()
+    (data / "meta.properties").write_text("format=2\nnode.id=1\npart=alone\nmetadata.version=999\n")
+    said = failed("--data-dir", str(data), "--listen", "127.0.0.1:0", status=1)
+    assert "the cluster's metadata have version 999, this Lockstep supports up to" in said
+    assert "Traceback" not in said
+
+
 def test_a_second_start_goes_on(tmp_path: Path) -> None:
     where = ("--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
     with served(*where) as (_, address):

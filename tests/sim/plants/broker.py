@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 from lockstep.broker.groups.group_store import GroupStore
+from lockstep.broker.metadata.metadata_version import LATEST_VERSION
+from lockstep.broker.peers.metadata_versions import MetadataVersions
 from lockstep.broker.produce import producer_state
 from lockstep.broker.produce.produce_fast_path import PlainResponse, ProduceFastPath
 from lockstep.broker.produce.producer_state import NEW, Producer, ProducerState
@@ -80,6 +82,17 @@ def lost_replies_succeed() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def node_not_waited_for() -> Iterator[None]:
+    real = MetadataVersions.supported_by
+
+    def supported_by(self: MetadataVersions, node_id: int) -> int | None:
+        return real(self, node_id) or LATEST_VERSION
+
+    with patch.object(MetadataVersions, "supported_by", supported_by):
+        yield
+
+
 PLANTS = (
     Plant(
         "fast-sequences-not-recorded",
@@ -136,5 +149,14 @@ PLANTS = (
         workload="metadata",
         overrides={**ELECTIONS, "think_ms": 50},
         source="the specification: state changes only by replay of committed records",
+    ),
+    Plant(
+        "version-without-a-node",
+        "the controller records a metadata version without waiting for a node that is down",
+        node_not_waited_for,
+        workload="metadata",
+        overrides={"think_ms": 50, "nodes": 3, "faults": ("kill", "power loss")},
+        rules=("no node stops without a disk fault",),
+        source="decision 68",
     ),
 )

@@ -9,7 +9,7 @@
 | `locking` | conditional appends | `Appender`, `LockChecks`, `LockTable` |
 | `player` | appenders; a player, its targets, streams between them | `player/core`, `TargetPosition` |
 | `player_group` | the same in the order of the log group | those, `LsnReader`, `group_entries` |
-| `metadata` | makers of topics, takers of producer ids | `MetadataImage`, `ProducerIds` |
+| `metadata` | makers of topics, takers of producer ids; older nodes | `MetadataImage`, `MetadataVersions` |
 
 `asking.py` is how all of them find the leader, and what they may conclude from an answer. There is no wire
 and no handler here: those are the compatibility tests' business. Where a handler does something that matters

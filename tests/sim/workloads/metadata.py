@@ -3,6 +3,8 @@
 The broker's own parts: `MetadataImage` is replayed, `ProducerIds` takes blocks of ids. `Topics` needs a whole
 server (settings, other log groups), so `change` does on the node what it does with group 0: append commands,
 wait for their commit, look at the image.
+
+Some nodes are of an earlier Lockstep (`metadata_versions.py`), and are upgraded at one of their starts.
 """
 
 from __future__ import annotations
@@ -10,9 +12,10 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from lockstep.broker.metadata.metadata_cache import METADATA_TOPIC_ID
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, METADATA_TOPIC_ID
 from lockstep.broker.metadata.metadata_image import (
     BROKER_CONFIGS,
     METADATA_SECTION,
@@ -27,9 +30,12 @@ from lockstep.broker.metadata.metadata_image import (
     deleted_command,
     grow_command,
     grown_command,
+    place_command,
     ready_command,
     topic_configs_command,
 )
+from lockstep.broker.metadata.quota_commands import quota_command
+from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.transactions.producer_id_blocks import ProducerIds
 from lockstep.protocol.records.record import iter_records
 from lockstep.storage.partition import PartitionLog
@@ -47,6 +53,7 @@ from tests.sim.workloads.asking import (
     on_node,
     until,
 )
+from tests.sim.workloads.metadata_versions import OlderNodes, control_of, recorded_too_early
 
 if TYPE_CHECKING:
     from tests.sim.node import Node
@@ -66,13 +73,20 @@ class Commands(Check):
         self._known: dict[str, int] = {}
         """By a command's text: the index of its last entry."""
         self._ids: set[int] = set()
-        self._floor = 0
+        self._floor = self._metadata_version = 0
 
     def _committed(self, entry: Entry) -> None:
         for batch in entry.batches:
             if self._history.topic_ids.get(batch.partition) == METADATA_TOPIC_ID:
                 for record in iter_records(batch.data):
-                    self._known[bytes(record.value or b"").decode()] = entry.frame.index
+                    text = bytes(record.value or b"").decode()
+                    self._known[text] = entry.frame.index
+                    self._check_version(json.loads(text))
+
+    def _check_version(self, command: Command) -> None:
+        self._metadata_version, too_early = recorded_too_early(self._metadata_version, command)
+        if too_early:
+            self.world.violate("no command before its metadata version", f"command {command}")
 
     def acknowledged(self, command: Command) -> None:
         """A client has been told that a command is committed."""
@@ -109,12 +123,18 @@ def records_of(node: Node) -> PartitionLog:
     raise Elsewhere(-1)
 
 
+async def append(node: Node, commands: Sequence[Command]) -> None:
+    """As `Topics._append`."""
+    values = [json.dumps(command).encode() for command in commands]
+    await group_of(node).append_values(records_of(node), values)
+
+
 async def change(node: Node, command: Command) -> None:
-    """As `Topics._commit`: one command, committed and applied."""
+    """As `Topics.record`: one command, committed and applied. Raises RequestError where a node is too old."""
     must_lead(node)
-    values = [json.dumps(command).encode()]
     try:
-        await group_of(node).append_values(records_of(node), values)
+        await control_of(node, partial(append, node)).require([command])
+        await append(node, [command])
     except NotLeader as error:
         raise InDoubt(str(error)) from None
     History.of(node.world).changed(node)
@@ -128,11 +148,7 @@ async def take_ids(node: Node) -> list[int]:
         image = node.machines.commit[METADATA_TOPIC_ID][1]
         assert isinstance(image, MetadataImage)
 
-        async def record(commands: Sequence[Command]) -> None:
-            values = [json.dumps(command).encode() for command in commands]
-            await group_of(node).append_values(records_of(node), values)
-
-        ids = node.memory["ids"] = ProducerIds(record, lambda: True, image)
+        ids = node.memory["ids"] = ProducerIds(partial(append, node), lambda: True, image)
     try:
         return [int(await ids.take()) for _ in range(IDS_AT_ONCE)]
     except NotLeader as error:
@@ -158,12 +174,15 @@ class Metadata(Workload):
         self.commands = Commands(world)
         self._topics: dict[bytes, str] = {}
         """Topics that clients have made, and what comes next for each."""
+        self._older = OlderNodes(world)
         self._numbers: set[int] = set()
+        self._is_placed = False
+        """Whether group 0 has a record of its nodes."""
         self._active = 0
         self._count = 0
 
     def machines(self, node: Node) -> Machines:
-        return Machines(commit={METADATA_TOPIC_ID: (METADATA_SECTION, MetadataImage())})
+        return Machines(commit={METADATA_TOPIC_ID: (METADATA_SECTION, self._older.image(node))})
 
     def checks(self) -> Sequence[Check]:
         return (self.commands,)
@@ -190,6 +209,8 @@ class Metadata(Workload):
                     self.commands.heard(index)
                 elif number == 0:
                     await self._administer(finder, random.random())
+            except RequestError:
+                pass  # a node is too old for the command: nothing was appended
             except (Elsewhere, InDoubt, Unanswered, StorageError, OSError, ValueError):
                 finder.lost()
         self._active -= 1
@@ -197,6 +218,9 @@ class Metadata(Workload):
     async def _open(self, finder: Finder) -> None:
         found = await finder.insist(on_node(open_missing, METADATA_TOPIC_ID, 1))
         self._numbers.update((found or {}).values())
+        placed = place_command({METADATA_GROUP: sorted(self.world.nodes)})
+        await finder.insist(on_node(change, placed))
+        self._is_placed = True
 
     async def _change(self, finder: Finder, command: Command) -> None:
         await finder.ask(on_node(change, command))
@@ -208,6 +232,8 @@ class Metadata(Workload):
         count = self._count
         if kind < 0.05:
             return cluster_command(f"cluster-{count}")
+        if 0.15 < kind < 0.25 and self._is_placed:
+            return quota_command((("user", f"{count % 3}"),), "producer_byte_rate", float(count))
         if kind < 0.25:
             return configs_command(BROKER_CONFIGS, f"{count % 3}", {"log.retention.ms": f"{count}"})
         if kind < 0.5 or not self._topics:

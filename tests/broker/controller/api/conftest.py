@@ -31,7 +31,8 @@ class FakeTopics(Topics):
     """Checks topics as the controller does, and records them at once: no partition is opened."""
 
     def __init__(self, metadata: FakeMetadata) -> None:
-        super().__init__(metadata.cluster, PartitionCommands(metadata.cluster, None, forget_nothing))
+        commands = PartitionCommands(metadata.cluster, None, forget_nothing)
+        super().__init__(metadata.cluster, commands, metadata.nodes.metadata_versions)
         self.metadata = metadata
         self.is_controller = True
         self.failure: RequestError | None = None
