@@ -21,9 +21,9 @@ from lockstep.broker.network.listeners import allow_many_files
 from lockstep.broker.node.data_directory import describe_os_error
 from lockstep.broker.process.heap import give_memory_back, keep_large_blocks_apart, share_arenas
 from lockstep.broker.process.process_output import drain_output, log_to_stderr, queued_output
-from lockstep.broker.server import Broker, CannotStart
+from lockstep.broker.server import Broker, CannotStart, ContradictorySettings
 from lockstep.broker.settings.config import Settings
-from lockstep.broker.settings.properties import ConfigError
+from lockstep.broker.settings.properties import ConfigError, UnusableFile
 from lockstep.build_info import VERSION
 from lockstep.storage.types import CorruptLog, NewerFormat, StorageError
 
@@ -34,6 +34,7 @@ REMOVED_WAIT_SECONDS: Final = 1.0
 SERVICE_POLL_INTERVAL_SECONDS: Final = 0.2
 """Between two looks at whether a node that waits for others serves."""
 EXIT_BAD_START: Final = 1
+EXIT_WRONG_SETTING: Final = 2
 EXIT_FATAL: Final = 70
 
 Companion = Callable[[Broker], contextlib.AbstractAsyncContextManager[object]]
@@ -69,7 +70,14 @@ def _run(settings: Settings, companion: Companion | None) -> None:
             describe_os_error(error) if isinstance(error, OSError) else error,
             advice,
         )
-        raise SystemExit(EXIT_FATAL if late else EXIT_BAD_START) from None
+        raise SystemExit(EXIT_FATAL if late else _exit_status(error)) from None
+
+
+def _exit_status(error: BaseException) -> int:
+    """The exit status of a failed start: another one can help, or no start with these settings."""
+    if isinstance(error, ConfigError | ContradictorySettings) and not isinstance(error, UnusableFile):
+        return EXIT_WRONG_SETTING
+    return EXIT_BAD_START
 
 
 async def _serve_until_stopped(

@@ -26,6 +26,7 @@ from lockstep.broker.network.listener_conflicts import METRICS_PORT_HINT, own_li
 from lockstep.broker.network.listener_security import ListenerSecurities
 from lockstep.broker.network.listeners import (
     CannotListen,
+    PortConflict,
     bind,
     check_conflicts,
     connection_limit,
@@ -79,6 +80,10 @@ class CannotStart(Exception):
     """The broker cannot start; the text is for people."""
 
 
+class ContradictorySettings(CannotStart):
+    """No start is possible with these settings, whatever the machine is like."""
+
+
 class Broker:
     """One broker in this process, on the running loop.
 
@@ -118,6 +123,9 @@ class Broker:
         try:
             self._lock_and_bind()
             await self._serve()
+        except PortConflict as error:
+            await self.stop()
+            raise ContradictorySettings(str(error)) from error
         except (CannotListen, DirectoryInUse, WrongDirectory) as error:
             await self.stop()
             raise CannotStart(str(error)) from error

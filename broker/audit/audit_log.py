@@ -12,9 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import logging
 import os
+import stat
 import sys
 from collections.abc import Callable, Sequence
 from io import TextIOWrapper
@@ -29,7 +31,7 @@ from lockstep.broker.audit.audited_operations import (
 )
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, await_response
 from lockstep.broker.requests.router import Route, Router
-from lockstep.broker.settings.properties import ConfigError
+from lockstep.broker.settings.properties import ConfigError, UnusableFile
 from lockstep.protocol.acl_codes import CLUSTER_NAME
 from lockstep.protocol.api import RequestHeader, messages_for
 from lockstep.protocol.cluster_messages import LockstepClusterRequest
@@ -78,9 +80,11 @@ class AuditLog:
         """Open the file, which is made if it is not there. Raises ConfigError."""
         try:
             self._file = _AuditFile(self._path, self._log)
+        except NotRegularFile as error:
+            raise ConfigError(SETTING, str(self._path), str(error.strerror)) from error
         except OSError as error:
             reason = f"the broker cannot append to this file: {error.strerror}"
-            raise ConfigError(SETTING, str(self._path), reason) from error
+            raise UnusableFile(SETTING, str(self._path), reason) from error
 
     def close(self) -> None:
         """Close the file."""
@@ -162,6 +166,18 @@ class AuditLog:
         return line
 
 
+class NotRegularFile(OSError):
+    """A path leads to a pipe, a device or a directory, which could block and which no tool can rotate."""
+
+
+def _check_regular(mode: int) -> None:
+    """Raises NotRegularFile. Args: mode: as `stat` has it."""
+    if not stat.S_ISREG(mode):
+        kinds = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a pipe (FIFO)", stat.S_IFSOCK: "a socket"}
+        kind = kinds.get(stat.S_IFMT(mode), "a device")
+        raise NotRegularFile(errno.EINVAL, f"{kind}, no regular file")
+
+
 class _AuditFile(WatchedFileHandler):
     """Appends lines, and follows its path. Raises OSError if it cannot be opened."""
 
@@ -170,7 +186,14 @@ class _AuditFile(WatchedFileHandler):
         self._log = log
 
     def _open(self) -> TextIOWrapper:
-        fd = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT, FILE_MODE)
+        with contextlib.suppress(FileNotFoundError):
+            _check_regular(os.stat(self.baseFilename).st_mode)  # not later: some devices act when opened
+        fd = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, FILE_MODE)
+        try:
+            _check_regular(os.fstat(fd).st_mode)
+        except OSError:
+            os.close(fd)
+            raise
         return TextIOWrapper(os.fdopen(fd, "ab"), encoding=self.encoding, errors=self.errors)
 
     def append(self, lines: Sequence[str]) -> None:

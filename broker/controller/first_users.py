@@ -24,7 +24,7 @@ from lockstep.broker.security.scram import (
     salt_password,
     salted_credential,
 )
-from lockstep.broker.security.scram_users import ScramChange
+from lockstep.broker.security.scram_users import MAX_NAME_CHARACTERS, ScramChange
 from lockstep.broker.settings.properties import ConfigError
 
 log = logging.getLogger("lockstep.security")
@@ -32,6 +32,7 @@ log = logging.getLogger("lockstep.security")
 SETTING: Final = "lockstep.scram.users"
 POLL_INTERVAL_SECONDS: Final = 0.2
 _USER: Final = re.compile(r"\s*(?P<mechanism>[A-Z0-9-]+)=\[(?P<options>[^\]]*)\]\s*(?:,|$)")
+_NUMBER: Final = re.compile("[0-9]{1,9}")
 _OPTIONS: Final = frozenset({"name", "password", "iterations"})
 
 
@@ -60,9 +61,15 @@ def parse_first_users(text: str) -> tuple[FirstUser, ...]:
             raise _error(f"{parsed['mechanism']} is none of {', '.join(MECHANISMS)}")
         if not options.get("name") or not options.get("password") or not options.keys() <= _OPTIONS:
             raise _error(f"user {len(users) + 1} needs name=, password= and at most iterations= besides")
+        if len(options) < len(pairs):
+            raise _error(f"user {len(users) + 1} has an option twice")
+        if len(options["name"]) > MAX_NAME_CHARACTERS:
+            raise _error(f"the name of user {len(users) + 1} is longer than {MAX_NAME_CHARACTERS} characters")
         iterations = options.get("iterations", str(MIN_ITERATIONS))
-        if not iterations.isdecimal() or not MIN_ITERATIONS <= int(iterations) <= MAX_ITERATIONS:
+        if not _NUMBER.fullmatch(iterations) or not MIN_ITERATIONS <= int(iterations) <= MAX_ITERATIONS:
             raise _error(f"iterations of user {len(users) + 1}: from {MIN_ITERATIONS} to {MAX_ITERATIONS}")
+        if any((each.mechanism, each.name) == (parsed["mechanism"], options["name"]) for each in users):
+            raise _error(f"{parsed['mechanism']} of {options['name']} is there twice")
         users.append(FirstUser(parsed["mechanism"], options["name"], options["password"], int(iterations)))
     return tuple(users)
 

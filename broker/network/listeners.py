@@ -35,6 +35,10 @@ class CannotListen(Exception):
     """An address cannot be listened on; the text has the reason."""
 
 
+class PortConflict(CannotListen):
+    """Two settings name the same port."""
+
+
 def allow_many_files() -> None:
     """Raise this process's limit on open files as far as it may."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -55,13 +59,13 @@ def connection_limit(configured: int, group_count: int) -> int:
 
 
 def check_conflicts(listeners: Iterable[tuple[str, Listener]]) -> None:
-    """Raises CannotListen where two of them, each with the setting it is from, would take the same port.
+    """Raises PortConflict where two of them, each with the setting it is from, would take the same port.
 
     On Linux `bind` does not report it: with SO_REUSEADDR both succeed as long as neither listens.
     """
     for (setting, one), (another_setting, other) in combinations(listeners, 2):
         if one.port == other.port != 0 and _overlap(one.host, other.host):
-            raise CannotListen(
+            raise PortConflict(
                 f"{setting} and {another_setting} are the same port: each needs one of its own"
             )
 

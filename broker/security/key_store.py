@@ -74,7 +74,7 @@ def read_key_store(security: ListenerSecurity, now: datetime.datetime) -> KeySto
         where = "ssl.keystore.location"
         key, chain = _key_in_file(security, _read(security, KEY_STORE))
     if not chain:
-        raise security.error(where, "no certificate is in it")
+        raise security.content_error(where, "no certificate is in it")
     chain = _in_order(key, chain)
     _check(security, where, key, chain, now)
     key_pem = key.private_bytes(
@@ -103,7 +103,7 @@ def read_trust_store(security: ListenerSecurity) -> tuple[x509.Certificate, ...]
             found = _pkcs12(security, TRUST_STORE, data)
             trusted = [each.certificate for each in (found.cert, *found.additional_certs) if each is not None]
     if not trusted:
-        raise security.error(where, "no certificate is in it")
+        raise security.content_error(where, "no certificate is in it")
     return tuple(trusted)
 
 
@@ -120,11 +120,13 @@ def _read(security: ListenerSecurity, store: str) -> bytes:
         with path.open("rb") as stream:
             data = stream.read(MAX_STORE_BYTES + 1)
     except OSError as error:
-        raise security.error(name, f"cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise security.content_error(
+            name, f"cannot be read: {(error.strerror or str(error)).lower()}"
+        ) from None
     if len(data) > MAX_STORE_BYTES:
-        raise security.error(name, f"larger than {MAX_STORE_BYTES} bytes: no store of keys")
+        raise security.content_error(name, f"larger than {MAX_STORE_BYTES} bytes: no store of keys")
     if data[:4] in JKS_MAGIC:
-        raise security.error(
+        raise security.content_error(
             name,
             "in Java's own form JKS, which only Java reads; convert it: keytool -importkeystore "
             f"-srckeystore {path} -destkeystore {path.with_suffix('.p12')} -deststoretype PKCS12",
@@ -140,7 +142,7 @@ def _key_in_file(security: ListenerSecurity, data: bytes) -> tuple[PrivateKey, l
         return _pem_key(security, where, text), _pem_certificates(security, where, text)
     found = _pkcs12(security, KEY_STORE, data)
     if found.key is None or found.cert is None:
-        raise security.error(where, "no private key with a certificate is in it")
+        raise security.content_error(where, "no private key with a certificate is in it")
     return _of_tls(security, where, found.key), [
         found.cert.certificate,
         *(each.certificate for each in found.additional_certs),
@@ -171,7 +173,7 @@ def _pkcs12(security: ListenerSecurity, store: str, data: bytes) -> pkcs12.PKCS1
         if "password" in str(error).lower() or "mac" in str(error).lower():
             missing = "missing" if password is None else "wrong"
             raise security.error(f"{store}.password", f"{missing}: {security.get(where)} needs it") from None
-        raise security.error(where, "neither PEM nor PKCS12") from None
+        raise security.content_error(where, "neither PEM nor PKCS12") from None
 
 
 def _pem_blocks(text: str) -> list[tuple[str, str]]:
@@ -188,14 +190,14 @@ def _pem_blocks(text: str) -> list[tuple[str, str]]:
 
 def _of_tls(security: ListenerSecurity, where: str, key: object) -> PrivateKey:
     if not isinstance(key, PrivateKey):
-        raise security.error(where, "its private key is of a kind that no certificate of TLS has")
+        raise security.content_error(where, "its private key is of a kind that no certificate of TLS has")
     return key
 
 
 def _pem_key(security: ListenerSecurity, where: str, text: str) -> PrivateKey:
     keys = [pem for label, pem in _pem_blocks(text) if label.endswith("PRIVATE KEY")]
     if len(keys) != 1:
-        raise security.error(where, f"{len(keys) or 'no'} private keys are in it, one is needed")
+        raise security.content_error(where, f"{len(keys) or 'no'} private keys are in it, one is needed")
     password = security.get("ssl.key.password") if "ENCRYPTED" in keys[0] else None
     if "ENCRYPTED" in keys[0] and password is None:
         raise security.error("ssl.key.password", "missing: the private key is encrypted")
@@ -204,7 +206,7 @@ def _pem_key(security: ListenerSecurity, where: str, text: str) -> PrivateKey:
     except ValueError:
         if password is not None:
             raise security.error("ssl.key.password", "wrong: it does not open the private key") from None
-        raise security.error(where, "its private key is damaged") from None
+        raise security.content_error(where, "its private key is damaged") from None
     return _of_tls(security, where, key)
 
 
@@ -216,7 +218,7 @@ def _pem_certificates(security: ListenerSecurity, where: str, text: str) -> list
             if label == "CERTIFICATE"
         ]
     except ValueError:
-        raise security.error(where, "a certificate in it is damaged") from None
+        raise security.content_error(where, "a certificate in it is damaged") from None
 
 
 def _in_order(key: PrivateKey, chain: list[x509.Certificate]) -> list[x509.Certificate]:
@@ -241,12 +243,12 @@ def _check(
     now: datetime.datetime,
 ) -> None:
     if chain[0].public_key() != key.public_key():
-        raise security.error(where, "the private key is not the one of the certificate")
+        raise security.content_error(where, "the private key is not the one of the certificate")
     for each in chain:
         subject = distinguished_name(each.subject.public_bytes())
         if each.not_valid_after_utc < now:
             ended = each.not_valid_after_utc.isoformat(" ", "minutes")
-            raise security.error(where, f"the certificate of {subject} expired at {ended}")
+            raise security.content_error(where, f"the certificate of {subject} expired at {ended}")
         if each.not_valid_before_utc > now:
             begins = each.not_valid_before_utc.isoformat(" ", "minutes")
-            raise security.error(where, f"the certificate of {subject} is not valid before {begins}")
+            raise security.content_error(where, f"the certificate of {subject} is not valid before {begins}")

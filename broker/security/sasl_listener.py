@@ -167,7 +167,7 @@ def _oauthbearer(security: ListenerSecurity) -> tuple[Callable[[], OAuthBearerEx
         try:
             keys = TokenKeys(url, security.get(ALLOWED_URLS, name), refresh_ms / 1000, time.monotonic)
         except UnusableKeys as error:
-            raise security.error(JWKS_URL, f"{error} ({ALLOWED_URLS})", name) from None
+            raise security.content_error(JWKS_URL, f"{error} ({ALLOWED_URLS})", name) from None
         if url.startswith("http:"):
             log.warning(
                 "%s: keys of tokens come without encryption: %s", security.name_of(JWKS_URL, name), url

@@ -7,9 +7,10 @@ Invariant: a connection keeps the context that it began with. Does not: speak TL
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from cryptography import x509
@@ -121,7 +122,17 @@ def _set_versions(context: ssl.SSLContext, security: ListenerSecurity) -> None:
         raise security.error("ssl.cipher.suites", "none is of a version that ssl.enabled.protocols has")
     context.minimum_version, context.maximum_version = min(versions), max(versions)
     if older:
-        context.set_ciphers(":".join(older))
+        _set_ciphers(context, security, older)
+
+
+def _set_ciphers(context: ssl.SSLContext, security: ListenerSecurity, names: Sequence[str]) -> None:
+    """Raises ConfigError for a suite that this machine's OpenSSL, or its policy, does not have."""
+    with contextlib.suppress(ssl.SSLError):  # it has none of them
+        context.set_ciphers(":".join(names))
+    offered = {each["name"] for each in context.get_ciphers()}
+    for registered_name in security.get("ssl.cipher.suites"):
+        if OPENSSL_NAMES.get(registered_name, "") in set(names) - offered:
+            raise security.error("ssl.cipher.suites", f"OpenSSL refuses {registered_name} on this machine")
 
 
 def _check_successor(security: ListenerSecurity, former: x509.Certificate, new: x509.Certificate) -> None:

@@ -57,6 +57,10 @@ class ConfigError(ValueError):
         self.problem = problem
 
 
+class UnusableFile(ConfigError):
+    """A setting that names a file which cannot be used as it is now: a later start may find another one."""
+
+
 class ConfigErrors(ConfigError):
     """Several settings that cannot be used, reported together; `key` is the first one's."""
 

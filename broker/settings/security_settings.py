@@ -12,7 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from lockstep.broker.settings.oauthbearer_settings import OAuthBearerSettings
-from lockstep.broker.settings.properties import ConfigError, Kind, Property, properties_of, setting
+from lockstep.broker.settings.properties import (
+    ConfigError,
+    Kind,
+    Property,
+    UnusableFile,
+    properties_of,
+    setting,
+)
 
 LISTENER_PREFIX: Final = "listener.name."
 CLIENT_AUTH_NONE: Final = "none"
@@ -21,6 +28,8 @@ CLIENT_AUTH_REQUIRED: Final = "required"
 STORE_TYPES: Final = ("JKS", "PKCS12", "PEM")
 TLS_VERSIONS: Final = ("TLSv1.2", "TLSv1.3")
 JAAS_CONFIG: Final = "sasl.jaas.config"
+LOCATIONS: Final = ("ssl.keystore.location", "ssl.truststore.location")
+"""Settings that name a file."""
 PER_MECHANISM: Final = frozenset(
     {JAAS_CONFIG, "connections.max.reauth.ms", *(name for name in properties_of(OAuthBearerSettings))}
 )
@@ -177,8 +186,8 @@ def listener_prefix(listener_name: str) -> str:
 
 def split_listener_name(name: str) -> tuple[str, str] | None:
     """The listener and the setting that `listener.name.LISTENER.SETTING` names; None for another name or one
-    that no listener has for itself."""
-    if not name.startswith(LISTENER_PREFIX):
+    that no listener has for itself. With capital letters it is of no listener, as in Kafka."""
+    if not name.startswith(LISTENER_PREFIX) or name != name.lower():
         return None
     rest = name.removeprefix(LISTENER_PREFIX)
     for setting_name in SECURITY_PROPERTIES:
@@ -206,6 +215,22 @@ def declared_for_listener(name: str) -> Property | None:
         declared.maximum,
         declared.choices,
     )
+
+
+def in_lower_case(name: str) -> str | None:
+    """The name that a listener's own setting would have, for one that is written with capital letters, which
+    Kafka ignores; None for any other name. Source: Kafka's ListenerName.configPrefix."""
+    lower = name.lower()
+    return lower if lower != name and split_listener_name(lower) is not None else None
+
+
+def is_without_mechanism(name: str) -> bool:
+    """True for users of PLAIN, or another login module, without the prefix of a listener and a mechanism:
+    Kafka ignores them. Source: Kafka's JaasContext.loadServerContext."""
+    if name == JAAS_CONFIG:
+        return True
+    split = split_listener_name(name)
+    return split is not None and name == f"{listener_prefix(split[0])}{JAAS_CONFIG}"
 
 
 class ListenerSecurity:
@@ -249,6 +274,14 @@ class ListenerSecurity:
 
     def error(self, name: str, problem: str, mechanism: str = "") -> ConfigError:
         """The error of a setting of this listener; a secret is not shown."""
+        return self._error(ConfigError, name, problem, mechanism)
+
+    def content_error(self, name: str, problem: str, mechanism: str = "") -> ConfigError:
+        """The same for what a setting's value, or the file that it names, contains."""
+        in_file = name in LOCATIONS or str(self.get(name, mechanism)).startswith("file:")
+        return self._error(UnusableFile if in_file else ConfigError, name, problem, mechanism)
+
+    def _error(self, kind: type[ConfigError], name: str, problem: str, mechanism: str) -> ConfigError:
         declared = SECURITY_PROPERTIES[name][1]
         shown = "[hidden]" if declared.kind is Kind.PASSWORD else declared.show(self.get(name, mechanism))
-        return ConfigError(self.name_of(name, mechanism), shown or "", problem)
+        return kind(self.name_of(name, mechanism), shown or "", problem)

@@ -24,10 +24,13 @@ from lockstep.broker.settings.foreign_names import (
 from lockstep.broker.settings.kafka_names import UNUSED_KAFKA_NAMES
 from lockstep.broker.settings.metrics_settings import SSL
 from lockstep.broker.settings.peer_settings import PEERS_LISTENER
-from lockstep.broker.settings.properties import ConfigError, Property, raise_all
+from lockstep.broker.settings.properties import ConfigError, Kind, Property, raise_all
 from lockstep.broker.settings.security_settings import (
+    JAAS_CONFIG,
     SECURITY_PROPERTIES,
     declared_for_listener,
+    in_lower_case,
+    is_without_mechanism,
     split_listener_name,
 )
 from lockstep.broker.settings.settings_checks import REPLICATION_FACTORS, check
@@ -46,6 +49,15 @@ _IGNORED_PREFIXES = ("listener.name.", "log4j.", f"{PROVIDERS}.")
 HAVE_EFFECT: Final = (*PROPERTIES, *_ALIASES, PROVIDERS)
 """The names with an effect, to one of which an unknown name may be similar."""
 _NAMES_WITHOUT_EFFECT: Final = frozenset({*UNUSED_KAFKA_NAMES, *FORMER_NAMES, PROVIDERS})
+_NEEDED_LISTENERS: Final = (
+    ("lockstep.peers", "this node is alone", ("lockstep.peers.listener", "lockstep.peers.tls")),
+    (
+        "lockstep.metrics.listener",
+        "no metrics are served",
+        ("lockstep.metrics.security.protocol", "lockstep.metrics.token"),
+    ),
+)
+"""The setting that makes a listener, why others have no effect without it, and the others."""
 _LISTENERS: Final = frozenset({"listeners", "advertised.listeners"})
 """Settings whose listeners are shown with the protocol, as in Kafka, even if it was left out."""
 
@@ -73,6 +85,8 @@ def from_texts(
             if (of_listener := declared_for_listener(name)) is not None:
                 of_listener.parse(text)
                 listener_texts[name] = text
+            elif (right_name := in_lower_case(name)) is not None:
+                warnings.append(_capitals_warning(name, text, right_name, name in foreign))
             elif current_name is None:
                 _check_unknown(name, text, name in foreign)
                 unused += [] if name.startswith(PROVIDERS) else [name]
@@ -91,7 +105,7 @@ def from_texts(
         attribute = PROPERTIES[name][0]
         values[attribute] = tuple(str(parse_listener(each, name)) for each in values[attribute])
         explicit[name] = ",".join(values[attribute])
-    warnings += _peer_warnings(explicit)
+    warnings += _listener_warnings(explicit)
     for name in REPLICATION_FACTORS:
         if values.get(PROPERTIES[name][0], 0) > MAX_DATA_VOTERS:
             warnings.append(f"{name}={explicit[name]}: partitions have {MAX_DATA_VOTERS} replicas at most")
@@ -99,25 +113,39 @@ def from_texts(
     check(settings)
     warnings += _unused_security(settings)
     warnings += settings.authorizer_warnings()
-    controller_listeners = [
-        text for text in settings.listeners if is_controller_listener(settings, parse_listener(text))
-    ]
-    if controller_listeners:
-        warnings.append(
-            f"listeners: {', '.join(controller_listeners)} "
-            f"{'is' if len(controller_listeners) == 1 else 'are'} not served: there is "
-            "no controller listener here, nodes connect to each other by lockstep.peers"
-        )
+    warnings += _controller_warnings(settings)
     return replace(settings, warnings=tuple(warnings))
 
 
-def _peer_warnings(explicit: Mapping[str, str]) -> list[str]:
-    """The warnings of a start for settings of a replication listener that a node alone does not have."""
+def _controller_warnings(settings: Settings) -> list[str]:
+    """The warning of a start for listeners of Kafka's controllers."""
+    found = [text for text in settings.listeners if is_controller_listener(settings, parse_listener(text))]
+    if not found:
+        return []
     return [
-        f"{name} has no effect without lockstep.peers: this node is alone"
-        for name in ("lockstep.peers.listener", "lockstep.peers.tls")
-        if explicit.get(name) and not explicit.get("lockstep.peers")
+        f"listeners: {', '.join(found)} {'is' if len(found) == 1 else 'are'} not served: there is no "
+        "controller listener here, nodes connect to each other by lockstep.peers"
     ]
+
+
+def _listener_warnings(explicit: Mapping[str, str]) -> list[str]:
+    """The warnings of a start for settings of a listener that this node does not have."""
+    return [
+        f"{name} has no effect without {listener}: {reason}"
+        for listener, reason, names in _NEEDED_LISTENERS
+        for name in names
+        if explicit.get(name) and not explicit.get(listener)
+    ]
+
+
+def _capitals_warning(name: str, text: str, right_name: str, may_be_foreign: bool) -> str:
+    """The warning of a start for a listener's own setting with capital letters in its name. Raises
+    ConfigError, which shows no secret, where no other program can have written it."""
+    if not may_be_foreign:
+        declared = declared_for_listener(right_name)
+        shown = "[hidden]" if declared is not None and declared.kind is Kind.PASSWORD else text
+        raise ConfigError(name, shown, f"there is no such setting, write it in lower case: {right_name}")
+    return f"{name} has no effect, as in Kafka: write it in lower case, {right_name}"
 
 
 def _unused_security(settings: Settings) -> list[str]:
@@ -134,7 +162,12 @@ def _unused_security(settings: Settings) -> list[str]:
         split = split_listener_name(name)
         if split is not None and split[0] not in encrypted:
             unused.append(name)
-    return [f"without effect: {', '.join(unused)} (no such listener is encrypted)"] if unused else []
+    found = [f"without effect: {', '.join(unused)} (no such listener is encrypted)"] if unused else []
+    return found + [
+        f"{name} has no effect, as in Kafka: write listener.name.LISTENER.MECHANISM.{JAAS_CONFIG}"
+        for name in (*settings.explicit, *settings.listener_texts)
+        if is_without_mechanism(name) and name not in unused
+    ]
 
 
 def _check_unknown(name: str, text: str, may_be_foreign: bool) -> None:

@@ -195,6 +195,13 @@ def test_a_token_that_no_header_can_have() -> None:
         from_texts({"lockstep.metrics.token": "s\u00e9cret"}).metrics_listener()
 
 
+def test_settings_of_metrics_without_their_listener_are_warned_of() -> None:
+    texts = {"lockstep.metrics.token": "hush", "lockstep.metrics.security.protocol": "SSL"}
+    reason = "has no effect without lockstep.metrics.listener: no metrics are served"
+    assert set(from_texts(texts).warnings) == {f"{name} {reason}" for name in texts}
+    assert from_texts({"lockstep.metrics.listener": ":0", "lockstep.metrics.token": "hush"}).warnings == ()
+
+
 def test_a_least_above_the_most_stops_the_start() -> None:
     least, most = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
     with pytest.raises(ConfigError, match=f"{least}=9: more than {most}=8"):

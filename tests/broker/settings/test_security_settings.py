@@ -45,6 +45,8 @@ OF_INSIDE = f"listener.name.inside.{LOCATION}"
         ("listener.name.a.scram-sha-256.connections.max.reauth.ms", ("a", "connections.max.reauth.ms")),
         ("listener.name.a.plain.ssl.client.auth", ("a.plain", "ssl.client.auth")),
         ("listener.name.inside.num.io.threads", None),
+        (f"listener.name.INSIDE.{LOCATION}", None),
+        ("listener.name.inside.PLAIN.sasl.jaas.config", None),
         (LOCATION, None),
     ],
 )
@@ -86,6 +88,40 @@ def test_settings_that_no_listener_uses_are_warned_of() -> None:
         "without effect: listener.name.plaintext.ssl.client.auth (no such listener is encrypted)",
     )
     assert from_texts({**LISTENERS, **texts}).warnings == ()
+
+
+@each_case(
+    "name",
+    [
+        f"LISTENER.NAME.INSIDE.{LOCATION}",
+        f"listener.name.INSIDE.{LOCATION}",
+        "listener.name.inside.ssl.Key.Password",
+        "listener.name.inside.PLAIN.sasl.jaas.config",
+    ],
+)
+def test_capital_letters_of_a_listeners_own_setting_are_named(tmp_path: Path, name: str) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(f"{name}=hush\n")
+    lines = [f"{each}={text}" for each, text in LISTENERS.items()]
+    settings = load(file, lines)
+    assert settings.warnings == (
+        f"{name} has no effect, as in Kafka: write it in lower case, {name.lower()}",
+    )
+    assert settings.security_named("INSIDE").get(LOCATION) is None
+    with pytest.raises(ConfigError, match=f"{name}=.*: there is no such setting, write it in") as wrong:
+        load(None, [*lines, f"{name}=hush"])
+    assert ("hush" in str(wrong.value)) == name.endswith(LOCATION)
+
+
+def test_users_of_no_mechanism_are_warned_of() -> None:
+    name = "sasl.jaas.config"
+    listeners = {"listeners": "SASL_SSL://:1"}
+    for each in (name, f"listener.name.sasl_ssl.{name}"):
+        (warning,) = from_texts({**listeners, each: "hush"}).warnings
+        assert warning.startswith(
+            f"{each} has no effect, as in Kafka: write listener.name.LISTENER.MECHANISM."
+        )
+    assert from_texts({**listeners, f"listener.name.sasl_ssl.plain.{name}": "hush"}).warnings == ()
 
 
 @each_case("protocol", ["TLS", "SASL", "KERBEROS"])
