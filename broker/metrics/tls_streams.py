@@ -13,6 +13,8 @@ import ssl
 from collections.abc import AsyncIterator
 from typing import Final
 
+from lockstep.protocol.tls_session import TlsSession
+
 _READ_BYTES: Final = 16 * 1024
 
 
@@ -32,8 +34,7 @@ class TlsStreams:
     ) -> None:
         self.reader = asyncio.StreamReader(limit=line_bytes)
         self._encrypted_reader, self._writer = reader, writer
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._object = context.wrap_bio(self._incoming, self._outgoing, server_side=True)
+        self._session = TlsSession(context, server_side=True)
         self._left = limit_bytes
 
     @contextlib.asynccontextmanager
@@ -50,29 +51,23 @@ class TlsStreams:
         """Encrypts all that is to be sent, and the end."""
         view = memoryview(data)
         while view:
-            view = view[self._object.write(view) :]
-        with contextlib.suppress(ssl.SSLError):
-            self._object.unwrap()
-        return self._outgoing.read()
+            view = view[self._session.write(view) :]
+        self._session.end()
+        return self._session.take()
 
     async def _do_handshake(self) -> None:
-        while True:
-            try:
-                self._object.do_handshake()
-            except ssl.SSLWantReadError:
+        try:
+            while not self._session.do_handshake():
                 await self._receive()
-            except ssl.SSLError:
-                self._writer.write(self._outgoing.read())  # the client gets the alert
-                raise
-            else:
-                return
+        except ssl.SSLError:
+            self._writer.write(self._session.take())  # the client gets the alert
+            raise
 
     async def _decrypt(self) -> None:
         try:
             while self._left > 0:
-                try:
-                    data = self._object.read(min(self._left, _READ_BYTES))
-                except ssl.SSLWantReadError:
+                data = self._session.read(min(self._left, _READ_BYTES))
+                if data is None:
                     await self._receive()
                     continue
                 if not data:
@@ -84,9 +79,9 @@ class TlsStreams:
         self.reader.feed_eof()
 
     async def _receive(self) -> None:
-        if self._outgoing.pending:
-            self._writer.write(self._outgoing.read())
+        if encrypted := self._session.take():
+            self._writer.write(encrypted)
         data = await self._encrypted_reader.read(_READ_BYTES)
         if not data:
             raise EOFError
-        self._incoming.write(data)
+        self._session.feed(data)

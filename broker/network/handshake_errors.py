@@ -8,6 +8,8 @@ from __future__ import annotations
 import ssl
 from typing import Final
 
+from lockstep.protocol.tls_session import failure_of
+
 _HANDSHAKE_RECORD: Final = 22
 _MAJOR_VERSION: Final = 3
 _REASONS: Final = {
@@ -23,7 +25,6 @@ _REASONS: Final = {
     "WRONG_VERSION_NUMBER": "what the client sent is not TLS",
 }
 """OpenSSL's reason, without what begins the name of an alert -> what it means."""
-_ALERT: Final = "_ALERT_"
 
 
 def is_tls(first: bytes) -> bool:
@@ -31,20 +32,12 @@ def is_tls(first: bytes) -> bool:
     return first[0] == _HANDSHAKE_RECORD and first[1:2] in (b"", bytes([_MAJOR_VERSION]))
 
 
-def reason_of(error: ssl.SSLError) -> str:
-    """OpenSSL's name of the reason, or the error's text."""
-    reason: str | None = getattr(error, "reason", None)
-    return reason or str(error)
-
-
 def describe_handshake_error(error: ssl.SSLError) -> str:
     """The reason in words."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the client's certificate is rejected: {error.verify_message}"
-    reason = reason_of(error)
-    short = reason.rpartition(_ALERT)[2]
-    text = _REASONS.get(short)
+    failure = failure_of(error)
+    text = _REASONS.get(failure.reason)
     if text is None:
-        sent = "the client sent the alert " if _ALERT in reason else ""
-        text = sent + short.lower().replace("_", " ")
+        text = ("the client sent the alert " if failure.is_alert else "") + failure.words
     return f"TLS handshake failed: {text}"

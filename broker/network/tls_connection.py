@@ -14,16 +14,16 @@ handshake nor count a connection before it (decision 62).
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
 from collections import deque
 from typing import Any, Final, Protocol
 
 from lockstep.broker.network.connection import Connection
 from lockstep.broker.network.connection_registry import Connections
-from lockstep.broker.network.handshake_errors import describe_handshake_error, is_tls, reason_of
+from lockstep.broker.network.handshake_errors import describe_handshake_error, is_tls
 from lockstep.broker.requests.kafka_principal import KafkaPrincipal
 from lockstep.protocol.primitives import Buffer
+from lockstep.protocol.tls_session import TlsSession, reason_of
 
 HANDSHAKE_SECONDS: Final = 10.0
 """LIMIT. The time for a handshake; clients' own limits are some 10 to 30 s."""
@@ -59,34 +59,30 @@ class TlsConnection(asyncio.BufferedProtocol):
         "_closing",
         "_connection",
         "_decrypting",
-        "_encrypted",
         "_is_open",
         "_max_unsent",
-        "_object",
         "_output",
         "_output_bytes",
         "_paused_client",
         "_reading",
         "_received_bytes",
+        "_session",
         "_shared",
         "_timeout",
         "_tls",
         "_transport",
-        "_waiting",
         "_writable",
     )
 
     def __init__(self, shared: Connections, tls: Tls, connection: Connection) -> None:
         self._shared, self._tls, self._connection = shared, tls, connection
-        self._waiting, self._encrypted = ssl.MemoryBIO(), ssl.MemoryBIO()
-        """The client's bytes that are not decrypted yet, and encrypted bytes for the client."""
-        self._object = tls.context.wrap_bio(self._waiting, self._encrypted, server_side=True)
+        self._session = TlsSession(tls.context, server_side=True)
         self._output: deque[memoryview] = deque()
         """Output that is not encrypted yet."""
         self._output_bytes = 0
         self._max_unsent = 0
         self._is_open = False
-        """True after the handshake."""
+        """True after the handshake, with a principal."""
         self._reading = True
         self._decrypting = False
         self._writable = True
@@ -110,7 +106,7 @@ class TlsConnection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._closing:
             return
-        self._waiting.write(received[:nbytes])
+        self._session.feed(received[:nbytes])
         if self._is_open:
             self._decrypt()
             return
@@ -148,18 +144,17 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     def _do_handshake(self) -> None:
         try:
-            self._object.do_handshake()
-        except ssl.SSLWantReadError:
-            self._flush()
-            return
+            is_complete = self._session.do_handshake()
         except ssl.SSLError as error:
             self._flush()  # the alert, from which the client knows the reason
             self._fail(describe_handshake_error(error))
             return
-        self._end_timeout()
         self._flush()
+        if not is_complete:
+            return
+        self._end_timeout()
         try:
-            self._connection.context.principal = self._tls.principal_of(self._object.getpeercert(True))
+            self._connection.context.principal = self._tls.principal_of(self._session.certificate_der())
         except Exception as error:
             self._fail(str(error))
             return
@@ -196,34 +191,20 @@ class TlsConnection(asyncio.BufferedProtocol):
         if self._decrypting:
             return
         self._decrypting = True
-        connection, waiting = self._connection, self._waiting
-        read, pending = self._object.read, self._object.pending
+        connection, session = self._connection, self._session
         try:
             while self._reading and not self._closing:
-                buffer = connection.get_buffer(-1)
-                size, count = len(buffer), 0
-                is_empty = is_end = False
                 try:
-                    while count < size:
-                        part = read(size - count, buffer[count:])
-                        if not part:
-                            is_end = True
-                            break
-                        count += part  # type: ignore[operator]
-                        if not waiting.pending and not pending():  # an exception would cost more
-                            is_empty = True
-                            break
-                except ssl.SSLWantReadError:
-                    is_empty = True
+                    count = session.fill(connection.get_buffer(-1))
                 except ssl.SSLError as error:
                     self._log(f"a TLS record cannot be read: {reason_of(error)}")
                     self.abort()
                     return
                 if count:
                     connection.buffer_updated(count)
-                if is_end:
+                if session.has_ended:
                     self.close()
-                if is_empty or is_end:
+                if session.is_drained:
                     break
         finally:
             self._decrypting = False
@@ -240,7 +221,7 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     def _encrypt(self) -> None:
         """Encrypt output as far as the socket takes it."""
-        output, send = self._output, self._object.write
+        output, send = self._output, self._session.write
         while output and self._writable:
             piece = output[0]
             sent = send(piece[:PIECE_BYTES])
@@ -254,8 +235,8 @@ class TlsConnection(asyncio.BufferedProtocol):
             self._end()
 
     def _flush(self) -> None:
-        if self._encrypted.pending:
-            self._transport.write(self._encrypted.read())
+        if data := self._session.take():
+            self._transport.write(data)
 
     def _tell_client(self) -> None:
         """Tell the connection whether it may write."""
@@ -270,8 +251,7 @@ class TlsConnection(asyncio.BufferedProtocol):
     def _end(self) -> None:
         """All output is encrypted: close the socket after it."""
         if self._is_open:
-            with contextlib.suppress(ssl.SSLError):  # the client's side is open yet: nobody waits for it
-                self._object.unwrap()
+            self._session.end()
             self._flush()
         self._transport.close()
 
@@ -280,7 +260,7 @@ class TlsConnection(asyncio.BufferedProtocol):
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         """Return what the socket reports under this name, and what is received and not decrypted."""
         if name == "undecrypted_bytes":
-            return self._waiting.pending + self._object.pending()
+            return self._session.undecrypted_bytes
         return self._transport.get_extra_info(name, default)
 
     def set_write_buffer_limits(self, high: int) -> None:

@@ -13,8 +13,6 @@ output of which the protocol is told nothing, so that no one could wait until a 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import re
 import ssl
 from typing import Final, Protocol, cast
 
@@ -26,13 +24,13 @@ from lockstep.protocol.client_errors import (
     describe_socket_error,
 )
 from lockstep.protocol.primitives import Buffer
+from lockstep.protocol.tls_session import TlsSession, failure_of
 
 _READ_BYTES: Final = 128 * 1024
 _received: Final = memoryview(bytearray(_READ_BYTES))
 """The encrypted bytes of one read, of whichever connection: they are taken over at once."""
 _WRONG_NAME: Final = (62, 64)
 """OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
-_ALERT: Final = re.compile(r"(?:tlsv1|tlsv13|sslv3) alert (.+)")
 
 
 class Decrypted(Protocol):
@@ -56,8 +54,7 @@ class ClientTlsTransport(asyncio.BufferedProtocol):
         """Done after the handshake, with a ClientError if it failed."""
         self._protocol = protocol
         self._peer = peer
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._object = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+        self._session = TlsSession(context, server_side=False, server_hostname=host)
         self._transport: asyncio.WriteTransport
 
     # --- the socket's side --------------------------------------------------------------------------------
@@ -71,7 +68,7 @@ class ClientTlsTransport(asyncio.BufferedProtocol):
         return _received
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._incoming.write(_received[:nbytes])
+        self._session.feed(_received[:nbytes])
         self._advance()
 
     def eof_received(self) -> bool:
@@ -101,15 +98,14 @@ class ClientTlsTransport(asyncio.BufferedProtocol):
         view = memoryview(data)
         try:
             while view:
-                view = view[self._object.write(view) :]
+                view = view[self._session.write(view) :]
         except ssl.SSLError as error:
             self._fail(tls_failure(self._peer, error))
         self._flush()
 
     def close(self) -> None:
         """Sends what was written, and the end."""
-        with contextlib.suppress(ssl.SSLError):
-            self._object.unwrap()
+        self._session.end()
         self._flush()
         self._transport.close()
 
@@ -117,17 +113,10 @@ class ClientTlsTransport(asyncio.BufferedProtocol):
 
     def _advance(self) -> None:
         try:
-            if not self.handshake_done.done():
-                self._object.do_handshake()
+            if not self.handshake_done.done() and self._session.do_handshake():
                 self.handshake_done.set_result(None)
-            while not self._transport.is_closing():
-                count = self._read_into(self._protocol.get_buffer(-1))
-                if not count:
-                    self._protocol.eof_received()
-                    break
-                self._protocol.buffer_updated(count)
-        except ssl.SSLWantReadError:
-            pass
+            if self.handshake_done.done():
+                self._decrypt()
         except ssl.SSLZeroReturnError:
             self._protocol.eof_received()
         except ssl.SSLError as error:
@@ -135,13 +124,20 @@ class ClientTlsTransport(asyncio.BufferedProtocol):
             self._fail(tls_failure(self._peer, error))
         self._flush()
 
-    def _read_into(self, buffer: memoryview) -> int:
-        """The number of bytes that were decrypted; 0 at the end."""
-        return cast(int, self._object.read(_READ_BYTES, buffer))  # the stubs know only bytes
+    def _decrypt(self) -> None:
+        """Raises ssl.SSLError."""
+        while not self._transport.is_closing():
+            count = self._session.read_into(self._protocol.get_buffer(-1))
+            if count is None:
+                break
+            if not count:
+                self._protocol.eof_received()
+                break
+            self._protocol.buffer_updated(count)
 
     def _flush(self) -> None:
-        if self._outgoing.pending and not self._transport.is_closing():
-            self._transport.write(self._outgoing.read())
+        if not self._transport.is_closing() and (data := self._session.take()):
+            self._transport.write(data)
 
     def _fail(self, error: ClientError) -> None:
         if not self.handshake_done.done():
@@ -165,12 +161,13 @@ def tls_failure(peer: str, error: OSError) -> ClientError:
     if isinstance(error, ssl.SSLEOFError | ConnectionResetError | ConnectionAbortedError | BrokenPipeError):
         return handshake_failure(peer)
     if isinstance(error, ssl.SSLError):
-        reason = (error.reason or str(error)).replace("_", " ").lower()
+        failure = failure_of(error)
+        reason = failure.words
         if "wrong version number" in reason:
             return ListenerMismatch(f"{peer} does not speak TLS: see security.protocol")
-        if alert := _ALERT.fullmatch(reason):
+        if failure.is_alert:
             hint = "; see ssl.keystore.location" if "certificate" in reason or "unknown ca" in reason else ""
-            return AuthenticationError(f"{peer} ended TLS: {alert[1]}{hint}")
+            return AuthenticationError(f"{peer} ended TLS: {reason}{hint}")
         return AuthenticationError(f"{peer}: TLS failed: {reason}")
     return ConnectionFailed(f"cannot connect to {peer}: {describe_socket_error(error)}")
 

@@ -10,13 +10,13 @@ import ssl
 from collections.abc import Mapping
 from typing import Any, Final, Protocol
 
+from lockstep.protocol.tls_session import failure_of
 from lockstep.storage.peers.peer_identity import PeerIdentity, parse_identity
 
 TLS_HANDSHAKE: Final = 22
 """The first byte of a connection with TLS. One without begins with 0, the length of a small frame."""
 REQUIRED: Final = "no TLS, which this node requires (lockstep.peers.tls)"
 NO_TLS: Final = "what listens there ends TLS connections: is lockstep.peers.tls=disabled there?"
-_ALERT: Final = "_ALERT_"
 _NO_TRUST: Final = "it does not trust the authority of this node's certificate"
 _REASONS: Final = {
     "BAD_CERTIFICATE": "it rejects this node's certificate",
@@ -70,15 +70,13 @@ def describe_failure(error: ssl.SSLError) -> str:
         if error.verify_code in _NO_AUTHORITY:
             problem = f"no authority that this node trusts has signed it ({problem})"
         return f"its certificate is rejected: {problem}"
-    reason: str = getattr(error, "reason", None) or str(error)
-    short = reason.rpartition(_ALERT)[2]
-    text = _REASONS.get(short)
+    failure = failure_of(error)
+    text = _REASONS.get(failure.reason)
     if text is None:
-        words = short.lower().replace("_", " ")
-        text = f"it sent the TLS alert {words}" if _ALERT in reason else f"TLS failed: {words}"
+        text = f"{'it sent the TLS alert' if failure.is_alert else 'TLS failed:'} {failure.words}"
     return text
 
 
 def is_alert(error: ssl.SSLError) -> bool:
     """Returns whether the other side has ended the handshake, and said why."""
-    return _ALERT in (getattr(error, "reason", None) or "")
+    return failure_of(error).is_alert

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from lockstep.protocol.primitives import Buffer
+from lockstep.protocol.tls_session import TlsSession
 
 PIECE_BYTES: Final = 256 * 1024
 """Bytes that are encrypted, and given to the kernel, at once."""
@@ -28,8 +29,7 @@ class TlsSocket:
 
     def __init__(self, connected: socket.socket, context: ssl.SSLContext) -> None:
         self._socket = connected
-        self._received, self._encrypted = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._object = context.wrap_bio(self._received, self._encrypted, server_side=False)
+        self._session = TlsSession(context, server_side=False)
         self._unsent = memoryview(b"")
         """Encrypted bytes that the kernel did not take."""
         self._held = 0
@@ -41,9 +41,8 @@ class TlsSocket:
 
     def close(self) -> None:
         """Closes the connection, with TLS's own end where the kernel takes it."""
-        with contextlib.suppress(OSError):  # of TLS, too: the other side's end is not waited for
-            if not self._unsent:
-                self._object.unwrap()
+        if not self._unsent:
+            self._session.end()
         with contextlib.suppress(OSError):
             self._flush()
         self._socket.close()
@@ -54,43 +53,39 @@ class TlsSocket:
         """Completes the handshake. Raises ssl.SSLError, OSError."""
         while True:
             try:
-                self._object.do_handshake()
-            except ssl.SSLWantReadError:
-                await self._send_encrypted(loop)
-                await self._receive(loop)
+                is_complete = self._session.do_handshake()
             except ssl.SSLError:
                 await self._send_encrypted(loop)  # the alert, from which the other side knows the reason
                 raise
-            else:
-                await self._send_encrypted(loop)
+            await self._send_encrypted(loop)
+            if is_complete:
                 return
+            await self._receive(loop)
 
     def certificate(self) -> Mapping[str, Any] | None:
         """Returns the other side's verified certificate."""
-        return self._object.getpeercert()
+        return self._session.certificate()
 
     async def send_all(self, loop: asyncio.AbstractEventLoop, data: bytes) -> None:
         """Sends all of a few bytes. Raises OSError."""
-        self._object.write(data)
+        self._session.write(data)
         await self._send_encrypted(loop)
 
     async def receive_into(self, loop: asyncio.AbstractEventLoop, buffer: memoryview) -> int:
         """Returns how many bytes were received; 0 at the end. Raises ssl.SSLError, OSError."""
-        while True:
-            try:
-                return self._object.read(len(buffer), buffer)  # type: ignore[return-value]
-            except ssl.SSLWantReadError:
-                await self._receive(loop)
+        while (count := self._session.read_into(buffer)) is None:
+            await self._receive(loop)
+        return count
 
     async def _send_encrypted(self, loop: asyncio.AbstractEventLoop) -> None:
-        if self._encrypted.pending:
-            await loop.sock_sendall(self._socket, self._encrypted.read())
+        if data := self._session.take():
+            await loop.sock_sendall(self._socket, data)
 
     async def _receive(self, loop: asyncio.AbstractEventLoop) -> None:
         data = await loop.sock_recv(self._socket, RECEIVE_BYTES)
         if not data:
             raise ConnectionResetError("closed during the handshake")
-        self._received.write(data)
+        self._session.feed(data)
 
     # --- as a socket --------------------------------------------------------------------------------------
 
@@ -107,7 +102,7 @@ class TlsSocket:
             raise BlockingIOError
         sent, self._held = self._held, 0
         for piece in _pieces(buffers, sent):
-            self._object.write(piece)
+            self._session.write(piece)
             if not self._flush():
                 self._held = len(piece)
                 break
@@ -123,19 +118,19 @@ class TlsSocket:
         data = self._socket.recv(RECEIVE_BYTES)
         if not data:
             return b""
-        self._received.write(data)
-        try:
-            return self._object.read(count)
-        except ssl.SSLWantReadError:
-            raise BlockingIOError from None
+        self._session.feed(data)
+        plaintext = self._session.read(count)
+        if plaintext is None:
+            raise BlockingIOError
+        return plaintext
 
     def _flush(self) -> bool:
         """Returns whether the kernel has all that is encrypted."""
         while True:
             if not self._unsent:
-                if not self._encrypted.pending:
+                self._unsent = memoryview(self._session.take())
+                if not self._unsent:
                     return True
-                self._unsent = memoryview(self._encrypted.read())
             try:
                 count = self._socket.send(self._unsent)
             except (BlockingIOError, InterruptedError):

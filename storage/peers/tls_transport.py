@@ -11,10 +11,10 @@ says it is.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import ssl
 from typing import Any, Final
 
+from lockstep.protocol.tls_session import TlsSession
 from lockstep.storage.peers.incoming import IncomingConnection
 from lockstep.storage.peers.peer_identity import NoPeerIdentity
 from lockstep.storage.peers.peer_tls import REQUIRED, TLS_HANDSHAKE, PeerTls, describe_failure, identity_in
@@ -31,12 +31,8 @@ class TlsTransport(asyncio.BufferedProtocol):
 
     def __init__(self, incoming: IncomingConnection, tls: PeerTls) -> None:
         self._incoming, self._tls = incoming, tls
-        self._waiting, self._encrypted = ssl.MemoryBIO(), ssl.MemoryBIO()
-        """The peer's bytes that are not decrypted yet, and encrypted bytes for the peer."""
-        self._object: ssl.SSLObject | None = None
+        self._session: TlsSession | None = None
         """None before the first byte."""
-        self._is_open = False
-        """True after the handshake."""
         self._over = False
         self._transport: Any = None
 
@@ -52,14 +48,14 @@ class TlsTransport(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         if self._over:
             return
-        if self._object is None:
+        if self._session is None:
             if received[0] != TLS_HANDSHAKE:
                 self._take_plaintext(bytes(received[:nbytes]))
                 return
-            self._object = self._tls.server_context.wrap_bio(self._waiting, self._encrypted, server_side=True)
-        self._waiting.write(received[:nbytes])
-        if self._is_open or self._do_handshake(self._object):
-            self._decrypt(self._object)
+            self._session = TlsSession(self._tls.server_context, server_side=True)
+        self._session.feed(received[:nbytes])
+        if self._session.is_open or self._do_handshake(self._session):
+            self._decrypt(self._session)
 
     def eof_received(self) -> bool:
         return False
@@ -85,22 +81,20 @@ class TlsTransport(asyncio.BufferedProtocol):
             self._incoming.buffer_updated(count)
             left = left[count:]
 
-    def _do_handshake(self, tls: ssl.SSLObject) -> bool:
+    def _do_handshake(self, session: TlsSession) -> bool:
         """Returns whether the handshake is complete, and the peer a node of this cluster."""
         try:
-            tls.do_handshake()
-        except ssl.SSLWantReadError:
-            self._flush()
-            return False
+            is_complete = session.do_handshake()
         except ssl.SSLError as error:
-            self._flush()  # the alert, from which the peer knows the reason
+            self._flush(session)  # the alert, from which the peer knows the reason
             self._incoming.warn(describe_failure(error))
             self.close()
             return False
-        self._flush()
-        self._is_open = True
+        self._flush(session)
+        if not is_complete:
+            return False
         try:
-            identity = identity_in(tls.getpeercert())
+            identity = identity_in(session.certificate())
         except NoPeerIdentity as error:
             self._incoming.reject(str(error))
             return False
@@ -113,35 +107,26 @@ class TlsTransport(asyncio.BufferedProtocol):
 
     # --- decryption ---------------------------------------------------------------------------------------
 
-    def _decrypt(self, tls: ssl.SSLObject) -> None:
-        incoming, waiting = self._incoming, self._waiting
-        is_empty = False
-        while not is_empty and not self._over:
-            buffer = incoming.get_buffer(-1)
-            size, count, is_end = len(buffer), 0, False
+    def _decrypt(self, session: TlsSession) -> None:
+        incoming = self._incoming
+        while not self._over:
             try:
-                while count < size and not is_end:
-                    part = tls.read(size - count, buffer[count:])
-                    is_end = not part
-                    count += part  # type: ignore[operator]
-                    if not waiting.pending and not tls.pending():  # an exception would cost more
-                        is_empty = True
-                        break
-            except ssl.SSLWantReadError:
-                is_empty = True
+                count = session.fill(incoming.get_buffer(-1))
             except ssl.SSLError as error:
                 incoming.warn(describe_failure(error))
                 self.abort()
                 return
             if count:
                 incoming.buffer_updated(count)
-            if is_end:
+            if session.has_ended:
                 self.close()
-        self._flush()  # the response to a key update
+            if session.is_drained:
+                break
+        self._flush(session)  # the response to a key update
 
-    def _flush(self) -> None:
-        if self._encrypted.pending:
-            self._transport.write(self._encrypted.read())
+    def _flush(self, session: TlsSession) -> None:
+        if data := session.take():
+            self._transport.write(data)
 
     # --- the transport of `IncomingConnection` ------------------------------------------------------------
 
@@ -153,19 +138,18 @@ class TlsTransport(asyncio.BufferedProtocol):
         """Sends the response to a handshake."""
         if self._over:
             return
-        if self._object is None:
+        if self._session is None:
             self._transport.write(data)
             return
-        self._object.write(data)
-        self._flush()
+        self._session.write(data)
+        self._flush(self._session)
 
     def close(self) -> None:
         """Sends pending bytes, then closes."""
         self._over = True
-        if self._is_open and self._object is not None:
-            with contextlib.suppress(ssl.SSLError):  # the peer's side is open yet: nobody waits for it
-                self._object.unwrap()
-            self._flush()
+        if self._session is not None and self._session.is_open:
+            self._session.end()
+            self._flush(self._session)
         self._transport.close()
 
     def abort(self) -> None:

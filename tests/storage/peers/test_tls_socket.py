@@ -56,13 +56,13 @@ class Pair:
         self.tls = TlsSocket(cast(socket.socket, self.socket), here.client_context)
         self.received, self.answer = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.other = there.server_context.wrap_bio(self.received, self.answer, server_side=True)
-        ours = self.tls._object
+        ours = self.tls._session
         for _ in range(2):
             for step in (ours.do_handshake, self.other.do_handshake):
                 with contextlib.suppress(ssl.SSLWantReadError):
                     step()
-                self.received.write(self.tls._encrypted.read())
-                self.tls._received.write(self.answer.read())
+                self.received.write(ours.take())
+                ours.feed(self.answer.read())
         self.socket._take = take
 
     def read(self) -> bytes:
@@ -157,7 +157,7 @@ def test_a_close_says_so_to_the_other_side() -> None:
     pair.tls.close()
     assert pair.socket.closed and pair.read() == b"" and pair.other.shared_ciphers()
     with pytest.raises(ssl.SSLError):
-        pair.tls._object.write(b"more")
+        pair.tls._session.write(b"more")
 
 
 def test_a_close_before_the_handshake() -> None:
