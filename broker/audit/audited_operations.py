@@ -197,17 +197,23 @@ def _create_acls(request: Any, response: Any) -> Operations:
 
 def _delete_acls(request: Any, response: Any) -> Operations:
     for acl_filter, result in zip(request.filters, response.filter_results, strict=True):
+        failed = [each.error_code for each in result.matching_acls if each.error_code]
+        deleted = len(result.matching_acls) - len(failed)
         details = {
             "pattern": _name(PatternType, acl_filter.pattern_type_filter),
             "principal": acl_filter.principal_filter,
             "host": acl_filter.host_filter,
             "operation": _name(AclOperation, acl_filter.operation),
             "permission": _name(AclPermissionType, acl_filter.permission_type),
-            "deleted": len(result.matching_acls),
+            "deleted": deleted,
         }
+        error = result.error_code
+        if failed:
+            details["failed"] = len(failed)
+            error = error if deleted else failed[0]  # what was done, and be it a part, has a line always
         resource_type = str(_name(AclResourceType, acl_filter.resource_type_filter))
         name = acl_filter.resource_name_filter
-        yield AuditedOperation(resource_type, name if name is not None else "*", result.error_code, details)
+        yield AuditedOperation(resource_type, name if name is not None else "*", error, details)
 
 
 def _alter_user_scram_credentials(request: Any, response: Any) -> Operations:

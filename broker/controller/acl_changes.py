@@ -1,8 +1,9 @@
 """Changes of ACLs: what the controller records in group 0, one request after the other.
 
 Owns: the limit of ACLs, and that an ACL which is there is not recorded again. Invariant: an ACL is in force
-on this node when its change returns, on the others when they have replayed it. Does not: check what an ACL
-says (`broker/authorization/acl.py`), or who may change it (the handlers).
+on this node when its change returns, on the others when they have replayed it; each ACL that could not be
+changed has its error, and no other has one. Does not: check what an ACL says
+(`broker/authorization/acl.py`), or who may change it (the handlers).
 Source: Kafka's AclControlManager.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from lockstep.broker.authorization.acl import AclBinding
@@ -35,6 +36,10 @@ COMMANDS_AT_ONCE: Final = 500
 MAX_LOGGED: Final = 5
 
 
+Failures = Mapping[AclBinding, RequestError]
+"""The ACLs that could not be changed, and why."""
+
+
 class AclChanges:
     """See the module."""
 
@@ -43,31 +48,46 @@ class AclChanges:
         self._topics = topics
         self._changing = asyncio.Lock()
 
-    async def create(self, client: ClientContext, acls: Sequence[AclBinding]) -> None:
-        """Put ACLs in force. Raises RequestError; some of them may be in force then."""
+    async def create(self, client: ClientContext, acls: Sequence[AclBinding]) -> Failures:
+        """Put ACLs in force, and return those that are not. Raises RequestError where this node is not the
+        controller."""
         async with self._changing:
+            self._topics.check_leads()
             known = self._image.acls
             new = [acl for acl in dict.fromkeys(acls) if acl not in known]
             if len(known) + len(new) > MAX_ACLS:
-                raise RequestError(
-                    ErrorCode.POLICY_VIOLATION, f"There are {len(known)} ACLs, at most {MAX_ACLS} can be."
-                )
-            await self._record([acl_command(acl) for acl in new])
-        _log(client, "created", new)
+                text = f"There are {len(known)} ACLs, at most {MAX_ACLS} can be."
+                return dict.fromkeys(new, RequestError(ErrorCode.POLICY_VIOLATION, text))
+            failures = await self._record(new, acl_command)
+        _log(client, "created", [acl for acl in new if acl not in failures])
+        return failures
 
-    async def delete(self, client: ClientContext, acls: Sequence[AclBinding]) -> None:
-        """Put ACLs out of force. Raises RequestError; some of them may be out of force then."""
+    async def delete(self, client: ClientContext, acls: Sequence[AclBinding]) -> Failures:
+        """Put ACLs out of force, and return those that may still be in force. Raises RequestError where that
+        is all of them, or this node is not the controller."""
         async with self._changing:
+            self._topics.check_leads()
             known = self._image.acls
             removed = [acl for acl in dict.fromkeys(acls) if acl in known]
-            await self._record([remove_acl_command(acl) for acl in removed])
-        _log(client, "deleted", removed)
+            failures = await self._record(removed, remove_acl_command)
+        if failures and len(failures) == len(removed):
+            raise next(
+                iter(failures.values())
+            )  # of the whole request, as in Kafka, which deletes all or none
+        _log(client, "deleted", [acl for acl in removed if acl not in failures])
+        return failures
 
-    async def _record(self, commands: Sequence[Command]) -> None:
-        if not commands:
-            self._topics.check_leads()
-        for first in range(0, len(commands), COMMANDS_AT_ONCE):
-            await self._topics.record_configs(commands[first : first + COMMANDS_AT_ONCE])
+    async def _record(
+        self, acls: Sequence[AclBinding], command_of: Callable[[AclBinding], Command]
+    ) -> Failures:
+        """Record a command for each ACL, part by part up to the first part that fails."""
+        for first in range(0, len(acls), COMMANDS_AT_ONCE):
+            part = acls[first : first + COMMANDS_AT_ONCE]
+            try:
+                await self._topics.record_configs([command_of(acl) for acl in part])
+            except RequestError as error:
+                return dict.fromkeys(acls[first:], error)
+        return {}
 
 
 def _log(client: ClientContext, done: str, acls: Sequence[AclBinding]) -> None:

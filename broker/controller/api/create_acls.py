@@ -50,12 +50,13 @@ class CreateAcls(RequestHandler):
         if rejection is not None:
             return CreateAclsResponse(results=[_result(rejection) for _ in request.creations])
         acls = [_read_acl(each) for each in request.creations]
+        good = [acl for acl in acls if isinstance(acl, AclBinding)]
         try:
-            await self._changes.create(client, [acl for acl in acls if isinstance(acl, AclBinding)])
+            failures = await self._changes.create(client, good)
         except RequestError as error:
-            rejection = error
+            failures = dict.fromkeys(good, error)
         return CreateAclsResponse(
-            results=[_result(acl if isinstance(acl, RequestError) else rejection) for acl in acls]
+            results=[_result(acl if isinstance(acl, RequestError) else failures.get(acl)) for acl in acls]
         )
 
 

@@ -1,6 +1,7 @@
 """DeleteAcls: ACLs that filters mean are not in force from now on (KIP-140).
 
-An ACL that two filters mean is in the results of both, as in Kafka.
+An ACL that two filters mean is in the results of both, as in Kafka; one that could not be deleted has its
+error there.
 Source: Kafka's AclControlManager.deleteAcls.
 """
 
@@ -11,7 +12,7 @@ from collections.abc import Sequence
 from lockstep.broker.authorization.acl import AclBinding, AclBindingFilter
 from lockstep.broker.authorization.acl_cache import AclCache
 from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer, cluster_denial
-from lockstep.broker.controller.acl_changes import AclChanges
+from lockstep.broker.controller.acl_changes import AclChanges, Failures
 from lockstep.broker.controller.acl_requests import NO_AUTHORIZER, read_filter
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import ClientContext, Needs, RequestHandler
@@ -58,15 +59,16 @@ class DeleteAcls(RequestHandler):
         elif not self._access.allows_on_cluster(client, AclOperation.ALTER):
             rejection = cluster_denial(AclOperation.ALTER)
         if rejection is not None:
-            return DeleteAclsResponse(filter_results=[_result(rejection) for _ in filters])
+            return DeleteAclsResponse(filter_results=[_result(rejection, {}) for _ in filters])
         found = [self._find(each) for each in filters]
+        failures: Failures = {}
         try:
-            await self._changes.delete(
+            failures = await self._changes.delete(
                 client, [acl for each in found if not isinstance(each, RequestError) for acl in each]
             )
         except RequestError as error:
             found = [each if isinstance(each, RequestError) else error for each in found]
-        return DeleteAclsResponse(filter_results=[_result(each) for each in found])
+        return DeleteAclsResponse(filter_results=[_result(each, failures) for each in found])
 
     def _find(self, acl_filter: AclBindingFilter) -> Found:
         if acl_filter.resource_type is AclResourceType.UNKNOWN or (
@@ -80,22 +82,23 @@ class DeleteAcls(RequestHandler):
         return self._acls.find(acl_filter)
 
 
-def _result(found: Found) -> DeleteAclsFilterResult:
+def _result(found: Found, failures: Failures) -> DeleteAclsFilterResult:
     if isinstance(found, RequestError):
         return DeleteAclsFilterResult(error_code=found.error, error_message=found.message)
     return DeleteAclsFilterResult(
-        error_message=None,
-        matching_acls=[
-            DeleteAclsMatchingAcl(
-                error_message=None,
-                resource_type=acl.resource_type,
-                resource_name=acl.resource_name,
-                pattern_type=acl.pattern_type,
-                principal=acl.principal,
-                host=acl.host,
-                operation=acl.operation,
-                permission_type=acl.permission,
-            )
-            for acl in found
-        ],
+        error_message=None, matching_acls=[_matching_acl(acl, failures.get(acl)) for acl in found]
+    )
+
+
+def _matching_acl(acl: AclBinding, failure: RequestError | None) -> DeleteAclsMatchingAcl:
+    return DeleteAclsMatchingAcl(
+        error_code=ErrorCode.NONE if failure is None else failure.error,
+        error_message=None if failure is None else failure.message,
+        resource_type=acl.resource_type,
+        resource_name=acl.resource_name,
+        pattern_type=acl.pattern_type,
+        principal=acl.principal,
+        host=acl.host,
+        operation=acl.operation,
+        permission_type=acl.permission,
     )

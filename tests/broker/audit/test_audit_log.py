@@ -52,6 +52,13 @@ from lockstep.protocol.messages.create_topics import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
+from lockstep.protocol.messages.delete_acls import (
+    DeleteAclsFilter,
+    DeleteAclsFilterResult,
+    DeleteAclsMatchingAcl,
+    DeleteAclsRequest,
+    DeleteAclsResponse,
+)
 from lockstep.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicState
 from lockstep.protocol.messages.incremental_alter_configs import (
     AlterableConfig,
@@ -271,6 +278,28 @@ TOKEN = (
 @each_case("request_, response, operation", [QUOTA, TOKEN], ids=["quota", "token"])
 def test_the_operation_of(request_: Struct, response: Struct, operation: AuditedOperation) -> None:
     assert list(AUDITED[request_.SCHEMA.api_key or 0](request_, response)) == [operation]
+
+
+@each_case(
+    ("errors", "error", "counts"),
+    [
+        ((0, 0), 0, {"deleted": 2}),
+        ((0, 56), 0, {"deleted": 1, "failed": 1}),
+        ((56, 56), 56, {"deleted": 0, "failed": 2}),
+    ],
+)
+def test_acls_that_could_not_be_deleted_are_counted(
+    errors: tuple[int, ...], error: int, counts: dict[str, int]
+) -> None:
+    matching = [DeleteAclsMatchingAcl(error_code=each) for each in errors]
+    request = DeleteAclsRequest(filters=[DeleteAclsFilter(principal_filter="User:a")])
+    response = DeleteAclsResponse(filter_results=[DeleteAclsFilterResult(matching_acls=matching)])
+    (found,) = AUDITED[ApiKey.DELETE_ACLS](request, response)
+    names = ("deleted", "failed")
+    assert (found.error, {name: found.details[name] for name in names if name in found.details}) == (
+        error,
+        counts,
+    )
 
 
 async def test_every_api_is_audited_or_only_reads(start_broker: StartBroker) -> None:

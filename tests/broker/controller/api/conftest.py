@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import cast
 
@@ -22,6 +23,7 @@ from lockstep.broker.metadata.topic_validation import TopicPlan
 from lockstep.broker.quotas.quota_manager import NO_QUOTAS
 from lockstep.broker.requests.errors import RequestError
 from lockstep.storage.peers.limits import PeerError
+from lockstep.storage.types import StorageFull
 from tests.broker.fakes import Caller, FakeMetadata, forget_nothing
 
 NOW_MS = 1_000_000
@@ -37,6 +39,7 @@ class FakeTopics(Topics):
         self.is_controller = True
         self.failure: RequestError | None = None
         """Fails each creation, growth and deletion."""
+        self._room: float = math.inf
 
     @property
     def leads(self) -> bool:
@@ -45,7 +48,14 @@ class FakeTopics(Topics):
     async def record(
         self, commands: Sequence[Command], controller_epoch: int | None = None, *, reserved: bool = True
     ) -> None:
+        self._room -= 1
+        if self._room < 0:
+            raise StorageFull("planted")
         self.metadata.record(*commands)
+
+    def fail_after(self, count: int) -> None:
+        """Has so many records room, and none then."""
+        self._room = count
 
     async def create(self, plan: TopicPlan) -> Topic:
         self._check_failure()

@@ -192,8 +192,10 @@ async def test_the_number_of_acls_is_limited(caller: AclCaller, monkeypatch: pyt
     monkeypatch.setattr(acl_changes, "MAX_ACLS", 2)
     assert await caller.create(creation(), creation(operation=4)) == [(0, None)] * 2
     ((error, text),) = await caller.create(creation(operation=5))
-    assert (error, text) == (ErrorCode.POLICY_VIOLATION, "There are 2 ACLs, at most 2 can be.")
+    too_many = ErrorCode.POLICY_VIOLATION, "There are 2 ACLs, at most 2 can be."
+    assert (error, text) == too_many
     assert await caller.create(creation()) == [(0, None)]
+    assert await caller.create(creation(operation=5), creation()) == [too_many, (0, None)]
 
 
 async def test_another_controller(caller: AclCaller) -> None:
@@ -203,6 +205,33 @@ async def test_another_controller(caller: AclCaller) -> None:
     response = await caller.call(DeleteAclsRequest(filters=[deletion(), deletion(operation=99)]), 3)
     assert [each.error_code for each in response.filter_results] == [ErrorCode.NOT_CONTROLLER, INVALID]
     assert len(caller.acls) == 1
+
+
+async def test_each_acl_has_the_error_of_its_own(
+    caller: AclCaller, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log takes the first part of the changes and no other, as a disk does that becomes full."""
+    monkeypatch.setattr(acl_changes, "COMMANDS_AT_ONCE", 2)
+    caplog.set_level("INFO", "lockstep.acls")
+    full = ErrorCode.KAFKA_STORAGE_ERROR, "The disk is full: delete topics first."
+    many = [creation(principal=f"User:{number}") for number in range(4)]
+    caller.topics.fail_after(1)
+    results = await caller.create(many[0], creation(operation=99), *many[1:], many[0])
+    assert [error for error, _ in results] == [0, INVALID, 0, full[0], full[0], 0]
+    assert results[3] == full and len(caller.acls) == 2
+    assert sum("created the ACL" in each for each in caplog.messages) == 2
+    caller.topics.fail_after(9)
+    assert await caller.create(*many) == [(0, None)] * 4
+    caller.topics.fail_after(1)
+    one, all_of_them = deletion(principal_filter="User:3"), deletion()
+    response = await caller.call(DeleteAclsRequest(filters=[all_of_them, deletion(operation=99), one]), 3)
+    of_all, invalid, of_one = response.filter_results
+    assert (of_all.error_code, invalid.error_code, of_one.error_code) == (0, INVALID, 0)
+    left = {each.principal for each in of_all.matching_acls if each.error_code}
+    assert len(left) == 2 and len(caller.acls) == 2
+    assert {each.error_message for each in of_all.matching_acls} == {None, full[1]}
+    assert [bool(each.error_code) for each in of_one.matching_acls] == ["User:3" in left]
+    assert sum("deleted the ACL" in each for each in caplog.messages) == 2
 
 
 async def test_many_at_once(caller: AclCaller) -> None:
