@@ -3,7 +3,8 @@ builds on the first.
 
 `connection` and `blocking_connection` are the two shells of `lockstep.protocol.client_protocol`. Kafka's
 client properties (`property_names`) become their `security`: TLS with the keys of `key_files`, which
-`tls_transport` drives for asyncio, and logins by `sasl`.
+`tls_transport` drives for asyncio, and logins by `sasl`. `connection_setup` has a connection's first
+requests, `connection_errors` why there is none.
 `cluster_connections` finds brokers (`bootstrap`), leaders and coordinators, `client` has the requests of
 topics and records, `followed_topic` one topic while its leaders move, `groups` and `group_member` consumer
 groups, `acls` ACLs, `quotas` client quotas, `cluster` the administration of nodes and log groups;

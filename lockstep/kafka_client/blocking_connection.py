@@ -21,13 +21,17 @@ import time
 from collections.abc import Iterator
 from typing import Any, Final, Generic, TypeVar
 
-from lockstep.kafka_client.sasl import login, renewed_after_s
+from lockstep.kafka_client.connection_errors import (
+    IMPOSSIBLE_ADDRESS,
+    connect_failure,
+    lost_connection,
+    tls_failure,
+)
+from lockstep.kafka_client.connection_setup import Steps, log_in, set_up
 from lockstep.kafka_client.security import WITHOUT_SECURITY, ClientSecurity
-from lockstep.kafka_client.tls_transport import mismatch_failure, tls_failure
 from lockstep.protocol.client_errors import ClientError, ConnectionFailed, TimedOut, describe_socket_error
-from lockstep.protocol.client_protocol import NEWEST_API_VERSIONS, Peer
+from lockstep.protocol.client_protocol import Peer
 from lockstep.protocol.fields import Struct
-from lockstep.protocol.messages.api_versions import ApiVersionsResponse
 from lockstep.protocol.primitives import Buffer
 
 T = TypeVar("T", bound=Struct)
@@ -92,17 +96,11 @@ class BlockingConnection(Peer[ResponseFuture[Any]]):
             connection._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except TimeoutError:
             raise TimedOut(f"{connection} did not accept a connection in {timeout_s:g} s") from None
-        except OSError as error:
-            raise ConnectionFailed(
-                f"cannot connect to {connection}: {describe_socket_error(error)}"
-            ) from None
-        except (ValueError, OverflowError) as error:  # a name or a port that cannot be one
-            raise ConnectionFailed(f"cannot connect to {str(connection)[:80]!r}: {error}") from None
+        except (OSError, *IMPOSSIBLE_ADDRESS) as error:
+            raise connect_failure(str(connection), error) from None
         try:
             connection._encrypt()
-            connection._negotiate()
-            if security.mechanism is not None:
-                connection._log_in()
+            connection._run(set_up(connection._protocol, security, str(connection)))
         except BaseException:
             connection.close()
             raise
@@ -127,7 +125,7 @@ class BlockingConnection(Peer[ResponseFuture[Any]]):
         if time.monotonic() >= self._renewed_at:
             self._renewed_at = float("inf")
             try:
-                self._log_in()
+                self._run(log_in(self._protocol, self._security, str(self)))
             except ClientError as error:
                 self._fail(error)
                 raise
@@ -152,25 +150,18 @@ class BlockingConnection(Peer[ResponseFuture[Any]]):
         except OSError as error:
             raise tls_failure(str(self), error) from None
         except ValueError as error:  # a name that cannot be in a certificate
-            raise ConnectionFailed(f"cannot connect to {self}: {error}") from None
+            raise connect_failure(str(self), error) from None
 
-    def _log_in(self) -> None:
-        """Raises AuthenticationError, InvalidProperty, and as `call`."""
-        steps = login(self._security, str(self))
+    def _run(self, steps: Steps) -> None:
+        """Sends requests of the connection itself. Raises as they do, and as `call`."""
         try:
-            request, answer = next(steps)
+            request, version = next(steps)
             while True:
-                request, answer = steps.send(self._start(request, answer).result())
+                future = ResponseFuture(self, Struct, version)
+                self._write(request, future)
+                request, version = steps.send(self._frame_of(future, None))
         except StopIteration as done:
-            self._renewed_at = time.monotonic() + renewed_after_s(done.value)
-
-    def _negotiate(self) -> None:
-        """ApiVersions, and again in the broker's version where ours is too new for it (KIP-511)."""
-        version: int | None = NEWEST_API_VERSIONS
-        while version is not None:
-            future = ResponseFuture(self, ApiVersionsResponse, version)
-            self._write(self._protocol.api_versions_request(), future)
-            version = self._protocol.accept_versions(version, self._frame_of(future, None))
+            self._renewed_at = time.monotonic() + done.value
 
     def _write(self, request: Struct, future: ResponseFuture[Any]) -> None:
         wire = self._open_socket()
@@ -215,9 +206,7 @@ class BlockingConnection(Peer[ResponseFuture[Any]]):
             raise
 
     def _lost(self, reason: str) -> ConnectionFailed:
-        if self._protocol.is_served or self._security.mechanism is not None:
-            return ConnectionFailed(reason)
-        return mismatch_failure(str(self), self._security.protocol)
+        return lost_connection(str(self), self._protocol, self._security, reason)
 
     def _open_socket(self) -> socket.socket:
         if self._protocol.failure is not None:

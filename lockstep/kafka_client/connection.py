@@ -17,9 +17,11 @@ import asyncio
 from collections.abc import Iterable
 from typing import Final, TypeVar, cast
 
-from lockstep.kafka_client.sasl import LOGIN_REQUESTS, login, renewed_after_s
+from lockstep.kafka_client.connection_errors import IMPOSSIBLE_ADDRESS, connect_failure, lost_connection
+from lockstep.kafka_client.connection_setup import Steps, log_in, set_up
+from lockstep.kafka_client.sasl import LOGIN_REQUESTS
 from lockstep.kafka_client.security import WITHOUT_SECURITY, ClientSecurity
-from lockstep.kafka_client.tls_transport import ClientTlsTransport, mismatch_failure
+from lockstep.kafka_client.tls_transport import ClientTlsTransport
 from lockstep.protocol.client_errors import (
     BrokerError,
     ClientError,
@@ -28,7 +30,7 @@ from lockstep.protocol.client_errors import (
     Unsupported,
     describe_socket_error,
 )
-from lockstep.protocol.client_protocol import NEWEST_API_VERSIONS, ClientProtocol, Peer
+from lockstep.protocol.client_protocol import ClientProtocol, Peer
 from lockstep.protocol.fields import Struct
 
 __all__ = [
@@ -101,20 +103,14 @@ class BrokerConnection(Peer[Response]):
         try:
             async with asyncio.timeout(within_s):
                 await connection._connect()
-                await connection._negotiate()
-                if security.mechanism is not None:
-                    await connection._log_in()
+                await connection._run(set_up(connection._protocol, security, str(connection)))
         except TimeoutError:
             problem = "did not accept a connection" if connection._wire is None else "did not answer"
             connection.close()
             raise TimedOut(f"{connection} {problem} in {_format_seconds(within_s)} s") from None
-        except OSError as error:
-            raise ConnectionFailed(
-                f"cannot connect to {connection}: {describe_socket_error(error)}"
-            ) from None
-        except (ValueError, OverflowError) as error:  # a name or a port that cannot be one
+        except (OSError, *IMPOSSIBLE_ADDRESS) as error:
             connection.close()
-            raise ConnectionFailed(f"cannot connect to {str(connection)[:80]!r}: {error}") from None
+            raise connect_failure(str(connection), error) from None
         except BaseException:
             connection.close()
             raise
@@ -171,23 +167,20 @@ class BrokerConnection(Peer[Response]):
             self._wire = wire
             await tls.handshake_done
 
-    async def _log_in(self) -> None:
-        """Raises AuthenticationError, InvalidProperty, and as `call`."""
-        steps = login(self._security, str(self))
+    async def _run(self, steps: Steps) -> None:
+        """Send requests of the connection itself. Raises as they do, and as `call`."""
         try:
-            request, answer = next(steps)
+            request, version = next(steps)
             while True:
-                version = self.version_of(type(request))
-                frame = await self._exchange(request, version, self.timeout_s)
-                request, answer = steps.send(self._decode(answer, version, frame))
+                request, version = steps.send(await self._exchange(request, version, self.timeout_s))
         except StopIteration as done:
-            self._renewed_at = asyncio.get_running_loop().time() + renewed_after_s(done.value)
+            self._renewed_at = asyncio.get_running_loop().time() + done.value
 
     async def _renew(self) -> None:
         """Logs in again, then sends the requests that came meanwhile; they get the reason of a failure."""
         failure: ClientError | None = None
         try:
-            await self._log_in()
+            await self._run(log_in(self._protocol, self._security, str(self)))
         except ClientError as error:
             failure = error
             assert self._wire is not None
@@ -202,13 +195,6 @@ class BrokerConnection(Peer[Response]):
             except ClientError as error:
                 if future is not None and not future.done():
                     future.set_exception(error)
-
-    async def _negotiate(self) -> None:
-        """ApiVersions, and again in the broker's version where ours is too new for it (KIP-511)."""
-        version: int | None = NEWEST_API_VERSIONS
-        while version is not None:
-            frame = await self._exchange(self._protocol.api_versions_request(), version, self.timeout_s)
-            version = self._protocol.accept_versions(version, frame)
 
     async def _exchange(self, request: Struct, version: int, timeout_s: float) -> memoryview:
         future: Response = asyncio.get_running_loop().create_future()
@@ -285,10 +271,7 @@ class _Wire(asyncio.BufferedProtocol):
         self._lost(f"the connection to {self._peer} broke{detail}")
 
     def _lost(self, reason: str) -> None:
-        if self._protocol.is_served or self._security.mechanism is not None:
-            self.fail(ConnectionFailed(reason))
-        else:
-            self.fail(mismatch_failure(self._peer, self._security.protocol))
+        self.fail(lost_connection(self._peer, self._protocol, self._security, reason))
 
     def pause_writing(self) -> None:
         self._paused = asyncio.get_running_loop().create_future()

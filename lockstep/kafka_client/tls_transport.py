@@ -1,5 +1,5 @@
 """The TLS of one connection to a broker, for asyncio: between the socket and the connection's own protocol,
-to which it is the transport; and what a failed handshake means, also for connections that block.
+to which it is the transport.
 
 Owns: the handshake, decryption into the protocol's buffer, encryption of its output. Invariants: the protocol
 gets bytes only after the handshake; what it has been told to be written is with the socket's transport when
@@ -16,21 +16,14 @@ import asyncio
 import ssl
 from typing import Final, Protocol, cast
 
-from lockstep.protocol.client_errors import (
-    AuthenticationError,
-    ClientError,
-    ConnectionFailed,
-    ListenerMismatch,
-    describe_socket_error,
-)
+from lockstep.kafka_client.connection_errors import handshake_failure, tls_failure
+from lockstep.protocol.client_errors import ClientError
 from lockstep.protocol.primitives import Buffer
-from lockstep.protocol.tls_session import TlsSession, failure_of
+from lockstep.protocol.tls_session import TlsSession
 
 _READ_BYTES: Final = 128 * 1024
 _received: Final = memoryview(bytearray(_READ_BYTES))
 """The encrypted bytes of one read, of whichever connection: they are taken over at once."""
-_WRONG_NAME: Final = (62, 64)
-"""OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
 
 
 class Decrypted(Protocol):
@@ -144,45 +137,3 @@ class ClientTlsTransport(asyncio.BufferedProtocol):
             self.handshake_done.set_exception(error)
             self.handshake_done.exception()  # its caller may have left
         self._protocol.fail(error)
-
-
-def tls_failure(peer: str, error: OSError) -> ClientError:
-    """The error for a handshake that failed, or for TLS's alert after it."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        if error.verify_code in _WRONG_NAME:
-            hint = "use a name that it has, or see ssl.endpoint.identification.algorithm"
-        elif "expired" in error.verify_message or "not yet valid" in error.verify_message:
-            hint = "the broker needs a new one"
-        else:
-            hint = "set ssl.truststore.location to the authority that issued it"
-        return AuthenticationError(
-            f"{peer}: the broker's certificate is not accepted: {error.verify_message.rstrip('.')}; {hint}"
-        )
-    if isinstance(error, ssl.SSLEOFError | ConnectionResetError | ConnectionAbortedError | BrokenPipeError):
-        return handshake_failure(peer)
-    if isinstance(error, ssl.SSLError):
-        failure = failure_of(error)
-        reason = failure.words
-        if "wrong version number" in reason:
-            return ListenerMismatch(f"{peer} does not speak TLS: see security.protocol")
-        if failure.is_alert:
-            hint = "; see ssl.keystore.location" if "certificate" in reason or "unknown ca" in reason else ""
-            return AuthenticationError(f"{peer} ended TLS: {reason}{hint}")
-        return AuthenticationError(f"{peer}: TLS failed: {reason}")
-    return ConnectionFailed(f"cannot connect to {peer}: {describe_socket_error(error)}")
-
-
-def handshake_failure(peer: str) -> ListenerMismatch:
-    """The error for a peer that closes during the handshake."""
-    return ListenerMismatch(
-        f"cannot connect to {peer}: it ended the TLS handshake, as a listener without TLS does: see "
-        "security.protocol"
-    )
-
-
-def mismatch_failure(peer: str, protocol: str) -> ListenerMismatch:
-    """The error for a peer that closes at the first request but for its versions."""
-    return ListenerMismatch(
-        f"{peer} closed the connection at the first request, as a listener of another security.protocol than "
-        f"{protocol} does; its log has the reason"
-    )
