@@ -49,10 +49,8 @@ class AclChanges:
         self._changing = asyncio.Lock()
 
     async def create(self, client: ClientContext, acls: Sequence[AclBinding]) -> Failures:
-        """Put ACLs in force, and return those that are not. Raises RequestError where this node is not the
-        controller."""
+        """Put ACLs in force, and return those that are not. Raises RequestError where none was changed."""
         async with self._changing:
-            self._topics.check_leads()
             known = self._image.acls
             new = [acl for acl in dict.fromkeys(acls) if acl not in known]
             if len(known) + len(new) > MAX_ACLS:
@@ -63,29 +61,29 @@ class AclChanges:
         return failures
 
     async def delete(self, client: ClientContext, acls: Sequence[AclBinding]) -> Failures:
-        """Put ACLs out of force, and return those that may still be in force. Raises RequestError where that
-        is all of them, or this node is not the controller."""
+        """Put ACLs out of force, and return those that may still be in force. Raises RequestError where none
+        was changed."""
         async with self._changing:
-            self._topics.check_leads()
             known = self._image.acls
             removed = [acl for acl in dict.fromkeys(acls) if acl in known]
             failures = await self._record(removed, remove_acl_command)
-        if failures and len(failures) == len(removed):
-            raise next(
-                iter(failures.values())
-            )  # of the whole request, as in Kafka, which deletes all or none
         _log(client, "deleted", [acl for acl in removed if acl not in failures])
         return failures
 
     async def _record(
         self, acls: Sequence[AclBinding], command_of: Callable[[AclBinding], Command]
     ) -> Failures:
-        """Record a command for each ACL, part by part up to the first part that fails."""
+        """Record a command for each ACL, part by part up to one that fails. Raises RequestError where that is
+        the first: the error is of the whole request then, as in Kafka."""
+        if not acls:
+            self._topics.check_leads()
         for first in range(0, len(acls), COMMANDS_AT_ONCE):
             part = acls[first : first + COMMANDS_AT_ONCE]
             try:
                 await self._topics.record_configs([command_of(acl) for acl in part])
             except RequestError as error:
+                if not first:
+                    raise
                 return dict.fromkeys(acls[first:], error)
         return {}
 

@@ -5,7 +5,7 @@
 | `tls_context` | the TLS of a listener: its context, the principals of certificates, new certificates |
 | `peer_certificates` | the TLS between nodes: this node's certificate, and whom it trusts |
 | `reloadable_key_store` | keys and certificates that are read again when they change |
-| `certificate_authority` | a cluster's own authority, for `lockstep certs` |
+| `certificate_authority` | a cluster's own CA, for `lockstep certs` |
 | `key_store` | private keys and certificates from PEM and PKCS12 |
 | `cipher_suites` | cipher suites by Kafka's names and by OpenSSL's |
 | `distinguished_name` | the subject of a certificate as Java writes it |

@@ -1,10 +1,10 @@
-"""A private authority for one cluster, and the certificates that it issues to nodes and clients.
+"""A private CA for one cluster, and the certificates that it issues to nodes and clients.
 
 Pure but for random keys and serial numbers; the time is an argument. Owns: what such certificates look like:
 elliptic keys (P-256), a node's names (hosts, `lockstep-node`, `lockstep-cluster`) and uses (both ends of a
-connection), a client's subject, which is its principal. Invariants: a certificate does not outlive its
-authority; two authorities of a cluster have different names, so that both can be trusted at once. Does not:
-know files (`lockstep/commands/certs.py`).
+connection), a client's subject, which is its principal. Invariants: a certificate does not outlive its CA;
+two CAs of a cluster have different names, so that both can be trusted at once. Does not:
+know files (`lockstep/commands/certificate_directory.py`).
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Issued:
 
 
 class CertificateAuthority:
-    """An authority with its key."""
+    """A CA with its key."""
 
     def __init__(self, key: ec.EllipticCurvePrivateKey, certificate: x509.Certificate) -> None:
         self._key = key
@@ -67,7 +67,7 @@ class CertificateAuthority:
 
     @classmethod
     def create(cls, cluster_id: str, now: datetime.datetime, days: int) -> CertificateAuthority:
-        """A new authority of a cluster. Raises CertificateError."""
+        """A new CA of a cluster. Raises CertificateError."""
         if not is_cluster_id(cluster_id):
             raise CertificateError(
                 f"cluster id {cluster_id!r}: letters, digits, - and _, at most 64 of them, as "
@@ -89,23 +89,23 @@ class CertificateAuthority:
 
     @classmethod
     def load(cls, key_pem: bytes, certificates_pem: bytes) -> CertificateAuthority:
-        """The authority of a key, of which one of these certificates is. Raises CertificateError."""
+        """The CA of a key, of which one of these certificates is. Raises CertificateError."""
         try:
             key = load_pem_private_key(key_pem, None)
             known = x509.load_pem_x509_certificates(certificates_pem)
         except (ValueError, TypeError) as error:
-            raise CertificateError(f"the authority cannot be read: {error}") from None
+            raise CertificateError(f"the CA cannot be read: {error}") from None
         own = [each for each in known if each.public_key() == key.public_key()]
         if not own or not isinstance(key, ec.EllipticCurvePrivateKey):
-            raise CertificateError("the key of the authority is of none of its certificates")
+            raise CertificateError("the key of the CA is of none of its certificates")
         return cls(key, own[0])
 
     @property
     def cluster_id(self) -> str:
-        """The cluster. Raises CertificateError for an authority of other makers."""
+        """The cluster. Raises CertificateError for a CA of other makers."""
         found = self.certificate.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
         if not found or not is_cluster_id(str(found[0].value)):
-            raise CertificateError("the authority was not made by `lockstep certs`: it names no cluster")
+            raise CertificateError("the CA was not made by `lockstep certs`: it names no cluster")
         return str(found[0].value)
 
     @property
@@ -134,12 +134,12 @@ class CertificateAuthority:
     ) -> Issued:
         if not 0 < len(common_name) <= MAX_NAME:
             raise CertificateError(f"{common_name!r}: a name has 1 to {MAX_NAME} characters")
-        ends = (now + datetime.timedelta(days=days)).replace(microsecond=0)  # as the authority's own
+        ends = (now + datetime.timedelta(days=days)).replace(microsecond=0)  # as the CA's own
         if ends > self.certificate.not_valid_after_utc:
             end = self.certificate.not_valid_after_utc.isoformat(" ", "minutes")
             raise CertificateError(
-                f"the authority ends at {end}, before the {days} days of a new certificate: fewer days, or a "
-                "new authority (`lockstep certs new-ca`)"
+                f"the CA ends at {end}, before the {days} days of a new certificate: fewer days, or a new CA "
+                "(`lockstep certs new-ca`)"
             )
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name)])

@@ -27,7 +27,7 @@ TRUST_STORE: Final = "ssl.truststore"
 JKS_MAGIC: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 """The first bytes of Java's own forms, JKS and JCEKS."""
 MAX_STORE_BYTES: Final = 4 << 20
-"""LIMIT. A larger file is none of certificates; the largest lists of authorities have some 300 KB."""
+"""LIMIT. A larger file is none of certificates; the largest lists of CAs have some 300 KB."""
 _PEM: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 _LINE: Final = 64
 

@@ -1,7 +1,7 @@
 """The certificates by which nodes of a cluster know each other: of this node, and of those it trusts.
 
 Owns: `PeerCertificates`, the `PeerTls` of `storage/peers/`. Invariants: the certificate is of this node and
-has a cluster's id; it stays of the same node and cluster while the node runs; an authority that this node
+has a cluster's id; it stays of the same node and cluster while the node runs; a CA that this node
 trusts has signed it. Does not: speak TLS or check peers (`storage/peers/`). A node needs no host name: nodes
 are verified by their numbers, so an address may change.
 """
@@ -76,8 +76,8 @@ class PeerCertificates(ReloadableKeyStore):
             problem = f"its certificate is of node {found.node_id}, this is node {self._node_id} (node.id)"
             raise security.content_error("ssl.keystore.location", problem)
         _check_usage(security, keys.chain[0])
-        if not any(is_issued_by(each, authority) for each in keys.chain for authority in trusted):
-            problem = "no authority of ssl.truststore has signed its certificate: other nodes would reject it"
+        if not any(is_issued_by(each, ca) for each in keys.chain for ca in trusted):
+            problem = "no CA of ssl.truststore has signed its certificate: other nodes would reject it"
             raise security.content_error("ssl.keystore.location", problem)
         return keys, (
             _context(ssl.PROTOCOL_TLS_SERVER, security, keys, trusted),

@@ -1,9 +1,7 @@
-"""`lockstep certs create|add|renew|new-ca|drop-ca|show`: a cluster's authority and certificates, as files.
+"""`lockstep certs create|add|renew|new-ca|drop-ca|show`: a cluster's CA and certificates, as files.
 
-A directory has `ca.pem` (the authorities that are trusted, the one that issues first), `ca.key`, and a file
-with key and certificate for each node (`node-1.pem`) and client (`alice.pem`). Invariants: what is there is
-replaced by `renew`, `new-ca` and `drop-ca` only, and as a whole, so that a broker that reads it meanwhile
-meets the old file or the new one; private keys are readable by their owner alone. Does not: talk to a broker.
+Invariant: what is there is replaced by `renew`, `new-ca` and `drop-ca` only. Does not: talk to a broker, or
+know the form of the files (`certificate_directory`).
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from lockstep.commands.options import Families, print_table
-from lockstep.failures import CommandFailed, WrongUsage, os_error
+from lockstep.failures import CommandFailed, WrongUsage
 
 if TYPE_CHECKING:
     import datetime
@@ -22,17 +20,14 @@ if TYPE_CHECKING:
     from cryptography import x509
 
     from lockstep.broker.security.certificate_authority import CertificateAuthority, Issued
+    from lockstep.commands.certificate_directory import CertificateDirectory
 
-AUTHORITIES: Final = "ca.pem"
-AUTHORITY_KEY: Final = "ca.key"
 MAX_DAYS: Final = 36_500
-PRIVATE: Final = 0o600
-PUBLIC: Final = 0o644
 _NODE: Final = re.compile(r"(0|[1-9][0-9]{0,8})=(.+)")
 _CLIENT: Final = re.compile(r"(?!node-|ca$)[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _NODES_HELP: Final = "nodes with their hosts: 1=hostA,10.0.0.1,2=hostB; all names by which clients reach them"
 _ROTATION: Final = """\
-a new authority while the cluster runs:
+a new CA while the cluster runs:
   lockstep certs new-ca        ca.pem has both now: copy it to every node
   lockstep certs renew         new certificates: copy each node's to it
   lockstep certs drop-ca       ca.pem has the new one alone: copy it to every node
@@ -44,13 +39,13 @@ def add_to(families: Families) -> None:
     """Declare the command."""
     family = families.add_parser(
         "certs",
-        help="a cluster's own authority and its certificates",
+        help="a cluster's own CA and its certificates",
         epilog=_ROTATION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = family.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    creation = commands.add_parser("create", help="make an authority, and certificates for nodes")
+    creation = commands.add_parser("create", help="make a CA, and certificates for nodes")
     creation.add_argument("--nodes", required=True, metavar="LIST", help=_NODES_HELP)
     creation.add_argument("--cluster-id", metavar="ID", help="of a cluster that there is (default: a new id)")
     _add_ca_days(creation)
@@ -70,11 +65,11 @@ def add_to(families: Families) -> None:
             "--days", type=_days, default=365, help="validity of certificates (default %(default)s)"
         )
 
-    successor = commands.add_parser("new-ca", help="make a second authority, which issues from now on")
+    successor = commands.add_parser("new-ca", help="make a second CA, which issues from now on")
     _add_ca_days(successor)
     successor.set_defaults(run=_new_ca)
 
-    drop = commands.add_parser("drop-ca", help="trust the former authority no more")
+    drop = commands.add_parser("drop-ca", help="trust the former CA no more")
     drop.set_defaults(run=_drop_ca)
 
     listing = commands.add_parser("show", help="what is there, and until when")
@@ -85,7 +80,7 @@ def add_to(families: Families) -> None:
 
 def _add_ca_days(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--ca-days", type=_days, default=3650, help="validity of the authority (default %(default)s)"
+        "--ca-days", type=_days, default=3650, help="validity of the CA (default %(default)s)"
     )
 
 
@@ -93,28 +88,21 @@ def _create(options: argparse.Namespace) -> int:
     from lockstep.broker.security.certificate_authority import CertificateAuthority, CertificateError
     from lockstep.protocol.ids import format_uuid
 
-    directory: Path = options.directory
+    directory = _directory(options)
     nodes, clients = _parse_nodes(options.nodes), _parse_clients(options.clients)
-    _require_no_authority(directory)
+    directory.check_no_ca()
     now = _now()
     cluster_id = options.cluster_id or format_uuid(_random_id())
     try:
-        authority = CertificateAuthority.create(cluster_id, now, options.ca_days)
-        made = _issue(authority, nodes, clients, now, options.days)
+        ca = CertificateAuthority.create(cluster_id, now, options.ca_days)
+        made = _issue(ca, nodes, clients, now, options.days)
     except CertificateError as error:
         raise WrongUsage(str(error)) from None
-    _require_new(directory, made)
-    try:
-        directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise os_error(error) from None
-    # In this order: a crash leaves a key that has signed nothing, which the next `create` replaces, or
-    # an authority that lacks certificates, which `add` makes.
-    _write(directory / AUTHORITY_KEY, authority.key_pem, PRIVATE)
-    _write(directory / AUTHORITIES, _pem([authority.certificate]), PUBLIC)
-    print(f"{directory / AUTHORITIES}: the authority of cluster {cluster_id}, for nodes and clients to trust")
-    print(f"{directory / AUTHORITY_KEY}: its key; keep it off the nodes, who has it can make nodes")
-    _write_issued(directory, made)
+    directory.check_new(made)
+    directory.create(ca)
+    print(f"{directory.ca_certificates}: the CA of cluster {cluster_id}, for nodes and clients to trust")
+    print(f"{directory.ca_key}: its key; keep it off the nodes, who has it can make nodes")
+    _write(directory, made)
     _print_settings(directory, list(nodes))
     return 0
 
@@ -122,16 +110,16 @@ def _create(options: argparse.Namespace) -> int:
 def _add(options: argparse.Namespace) -> int:
     from lockstep.broker.security.certificate_authority import CertificateError
 
-    directory: Path = options.directory
+    directory = _directory(options)
     nodes, clients = _parse_nodes(options.nodes), _parse_clients(options.clients)
     if not nodes and not clients:
         raise WrongUsage("nothing to add: --nodes 4=hostD, or --clients alice")
     try:
-        made = _issue(_authority(directory), nodes, clients, _now(), options.days)
+        made = _issue(directory.issuing_ca(), nodes, clients, _now(), options.days)
     except CertificateError as error:
         raise CommandFailed(str(error)) from None
-    _require_new(directory, made)
-    _write_issued(directory, made)
+    directory.check_new(made)
+    _write(directory, made)
     if nodes:
         _print_settings(directory, list(nodes))
     return 0
@@ -140,44 +128,43 @@ def _add(options: argparse.Namespace) -> int:
 def _renew(options: argparse.Namespace) -> int:
     from lockstep.broker.security.certificate_authority import CertificateError, hosts_of, node_of
 
-    directory: Path = options.directory
-    authority, present, made = _authority(directory), _certificates(directory), {}
+    directory = _directory(options)
+    ca, present, made = directory.issuing_ca(), directory.certificates(), {}
     for name in options.names or present:
+        path = directory.file_of(name)
         if name not in present:
-            raise WrongUsage(f"there is no {directory / name}.pem; `lockstep certs show` has what there is")
+            raise WrongUsage(f"there is no {path}; `lockstep certs show` has what there is")
         try:
             node = node_of(present[name])
             if node is None:
-                made[name] = authority.issue_client(name, _now(), options.days)
+                made[name] = ca.issue_client(name, _now(), options.days)
                 continue
-            if node.cluster_id != authority.cluster_id:
-                raise CommandFailed(f"{directory / name}.pem is of another cluster, {node.cluster_id}")
-            made[name] = authority.issue_node(node.node_id, hosts_of(present[name]), _now(), options.days)
+            if node.cluster_id != ca.cluster_id:
+                raise CommandFailed(f"{path} is of another cluster, {node.cluster_id}")
+            made[name] = ca.issue_node(node.node_id, hosts_of(present[name]), _now(), options.days)
         except CertificateError as error:
             raise CommandFailed(str(error)) from None
-    _write_issued(directory, made)
+    _write(directory, made)
     return 0
 
 
 def _new_ca(options: argparse.Namespace) -> int:
     from lockstep.broker.security.certificate_authority import CertificateAuthority, CertificateError
 
-    directory: Path = options.directory
-    former = _authority(directory)
-    if len(_authorities(directory)) > 1:
+    directory = _directory(options)
+    former = directory.issuing_ca()
+    if len(directory.trusted_cas()) > 1:
         raise CommandFailed(
-            f"{directory / AUTHORITIES} has two authorities already: `lockstep certs renew`, then "
+            f"{directory.ca_certificates} has two CAs already: `lockstep certs renew`, then "
             "`lockstep certs drop-ca`, ends that change"
         )
     try:
-        authority = CertificateAuthority.create(former.cluster_id, _now(), options.ca_days)
+        ca = CertificateAuthority.create(former.cluster_id, _now(), options.ca_days)
     except CertificateError as error:
         raise CommandFailed(str(error)) from None
-    # In this order: what a crash between them leaves is the former authority, and one more that is trusted.
-    _write(directory / AUTHORITIES, _pem([authority.certificate, former.certificate]), PUBLIC)
-    _write(directory / AUTHORITY_KEY, authority.key_pem, PRIVATE)
+    directory.replace_ca(ca, former)
     print(
-        f"{directory / AUTHORITIES}: the new authority and the former one; once every node has this file, "
+        f"{directory.ca_certificates}: the new CA and the former one; once every node has this file, "
         "`lockstep certs renew`"
     )
     return 0
@@ -186,38 +173,43 @@ def _new_ca(options: argparse.Namespace) -> int:
 def _drop_ca(options: argparse.Namespace) -> int:
     from lockstep.broker.security.certificate_authority import is_issued_by
 
-    directory: Path = options.directory
-    authority = _authority(directory)
-    left = [
-        name
-        for name, each in _certificates(directory).items()
-        if not is_issued_by(each, authority.certificate)
-    ]
+    directory = _directory(options)
+    ca = directory.issuing_ca()
+    certificates = directory.certificates()
+    left = [name for name, each in certificates.items() if not is_issued_by(each, ca.certificate)]
     if left:
         raise CommandFailed(
-            f"the former authority has signed {', '.join(left)}: first `lockstep certs renew`, and copy the "
-            "new files to their nodes"
+            f"the former CA has signed {', '.join(left)}: first `lockstep certs renew`, and copy the new "
+            "files to their nodes"
         )
-    _write(directory / AUTHORITIES, _pem([authority.certificate]), PUBLIC)
-    print(f"{directory / AUTHORITIES}: the authority that issues now, alone")
+    directory.trust(ca)
+    print(f"{directory.ca_certificates}: the CA that issues now, alone")
     return 0
 
 
 def _show(options: argparse.Namespace) -> int:
     from lockstep.broker.security.certificate_authority import hosts_of, node_of
 
-    directory: Path = options.directory
-    authorities = _authorities(directory)
-    rows = []
-    for each in authorities:
-        rows.append((AUTHORITIES, _common_name(each.subject), "", "", _day(each.not_valid_after_utc)))
-    for name, each in _certificates(directory).items():
+    directory = _directory(options)
+    file = directory.ca_certificates.name
+    rows = [
+        (file, _common_name(each.subject), "", "", _day(each.not_valid_after_utc))
+        for each in directory.trusted_cas()
+    ]
+    for name, each in directory.certificates().items():
         node = node_of(each)
         hosts = "" if node is None else ",".join(hosts_of(each))
         what = "client" if node is None else str(node)
-        rows.append((f"{name}.pem", what, hosts, _common_name(each.issuer), _day(each.not_valid_after_utc)))
+        file = directory.file_of(name).name
+        rows.append((file, what, hosts, _common_name(each.issuer), _day(each.not_valid_after_utc)))
     print_table(("FILE", "IS OF", "HOSTS", "SIGNED BY", "VALID UNTIL"), rows)
     return 0
+
+
+def _directory(options: argparse.Namespace) -> CertificateDirectory:
+    from lockstep.commands.certificate_directory import CertificateDirectory
+
+    return CertificateDirectory(options.directory)
 
 
 # --- arguments ----------------------------------------------------------------------------------------------
@@ -270,128 +262,31 @@ def _random_id() -> bytes:
     return random_id()
 
 
-# --- files --------------------------------------------------------------------------------------------------
+# --- certificates -------------------------------------------------------------------------------------------
 
 
 def _issue(
-    authority: CertificateAuthority,
+    ca: CertificateAuthority,
     nodes: dict[int, list[str]],
     clients: list[str],
     now: datetime.datetime,
     days: int,
 ) -> dict[str, Issued]:
     """A certificate for each, by the name of its file. Raises CertificateError."""
-    made = {f"node-{each}": authority.issue_node(each, hosts, now, days) for each, hosts in nodes.items()}
-    return made | {name: authority.issue_client(name, now, days) for name in clients}
+    made = {f"node-{each}": ca.issue_node(each, hosts, now, days) for each, hosts in nodes.items()}
+    return made | {name: ca.issue_client(name, now, days) for name in clients}
 
 
-def _require_no_authority(directory: Path) -> None:
-    """Raises CommandFailed if there is one. A key alone, as a crash leaves it, has signed nothing."""
-    if (directory / AUTHORITIES).exists():
-        raise CommandFailed(
-            f"{directory / AUTHORITIES} is there already: `lockstep certs add` makes more certificates, "
-            "`lockstep certs renew` new ones, and --directory names another place"
-        )
-    if (directory / AUTHORITY_KEY).exists() and (issued := sorted(directory.glob("*.pem"))):
-        raise CommandFailed(
-            f"{directory / AUTHORITIES} is missing, and {issued[0]} may be of its authority: bring it back, "
-            "or --directory names another place"
-        )
-
-
-def _require_new(directory: Path, made: dict[str, Issued]) -> None:
-    """Raises CommandFailed if one of the files is there."""
-    for name in made:
-        if (path := directory / f"{name}.pem").exists():
-            raise CommandFailed(f"{path} is there already: `lockstep certs renew {name}` replaces it")
-
-
-def _write_issued(directory: Path, made: dict[str, Issued]) -> None:
+def _write(directory: CertificateDirectory, made: dict[str, Issued]) -> None:
     for name, each in made.items():
-        path = directory / f"{name}.pem"
-        _write(path, each.key_pem + each.certificate_pem, PRIVATE)
-        print(f"{path}: key and certificate, valid until {_day(each.expires)}")
-
-
-def _write(path: Path, data: bytes, mode: int) -> None:
-    """Write a file as a whole, in place of the one that is there."""
-    import contextlib
-    import os
-    import tempfile
-
-    try:
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # its mode is 0600
-    except OSError as error:
-        raise os_error(error) from None
-    try:
-        with open(descriptor, "wb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fchmod(descriptor, mode)
-            os.fsync(descriptor)
-        os.replace(temporary, path)
-    except BaseException as error:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        if isinstance(error, OSError):
-            raise os_error(error) from None
-        raise
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        if path.name == AUTHORITY_KEY and (path.parent / AUTHORITIES).exists():
-            remedy = f"bring it back, the key of {path.parent / AUTHORITIES}"
-        else:
-            remedy = "`lockstep certs create` makes an authority"
-        raise CommandFailed(f"{path} is not there: {remedy}") from None
-    except OSError as error:
-        raise os_error(error) from None
-
-
-def _authority(directory: Path) -> CertificateAuthority:
-    """The authority that issues. Raises CommandFailed."""
-    from lockstep.broker.security.certificate_authority import CertificateAuthority, CertificateError
-
-    try:
-        return CertificateAuthority.load(_read(directory / AUTHORITY_KEY), _read(directory / AUTHORITIES))
-    except CertificateError as error:
-        raise CommandFailed(f"{directory}: {error}") from None
-
-
-def _authorities(directory: Path) -> list[x509.Certificate]:
-    """The authorities that are trusted. Raises CommandFailed."""
-    return _load(directory / AUTHORITIES)
-
-
-def _certificates(directory: Path) -> dict[str, x509.Certificate]:
-    """The certificates of nodes and clients, by the names of their files; nodes first, by number."""
-    names = [path.stem for path in directory.glob("*.pem") if path.name != AUTHORITIES]
-    names.sort(key=lambda name: (0, len(name), name) if name.startswith("node-") else (1, 0, name))
-    return {name: _load(directory / f"{name}.pem")[0] for name in names}
-
-
-def _load(path: Path) -> list[x509.Certificate]:
-    from cryptography import x509
-
-    try:
-        return x509.load_pem_x509_certificates(_read(path))
-    except ValueError:
-        raise CommandFailed(f"{path} has no certificate that can be read") from None
-
-
-def _pem(certificates: list[x509.Certificate]) -> bytes:
-    from cryptography.hazmat.primitives.serialization import Encoding
-
-    return b"".join(each.public_bytes(Encoding.PEM) for each in certificates)
+        directory.write(name, each)
+        print(f"{directory.file_of(name)}: key and certificate, valid until {_day(each.expires)}")
 
 
 # --- output -------------------------------------------------------------------------------------------------
 
 
-def _print_settings(directory: Path, nodes: list[int]) -> None:
+def _print_settings(directory: CertificateDirectory, nodes: list[int]) -> None:
     """The settings of the first of the nodes; the others' differ in a number."""
     first = nodes[0]
     others = "; so for the others, each with its own node-N.pem" if len(nodes) > 1 else ""
@@ -400,9 +295,9 @@ def _print_settings(directory: Path, nodes: list[int]) -> None:
     for line in (
         *(["lockstep.peers.tls=require"] if is_cluster else []),
         "ssl.keystore.type=PEM",
-        f"ssl.keystore.location={directory / f'node-{first}.pem'}",
+        f"ssl.keystore.location={directory.file_of(f'node-{first}')}",
         "ssl.truststore.type=PEM",
-        f"ssl.truststore.location={directory / AUTHORITIES}",
+        f"ssl.truststore.location={directory.ca_certificates}",
     ):
         print(line)
 

@@ -86,9 +86,7 @@ def add_to(families: Families) -> None:
             metavar="FILE",
             help="the player's listen_token, in a file that others cannot read",
         )
-        command.add_argument(
-            "--ca", metavar="FILE", help="HTTPS: the authority of the player's listen_certificate"
-        )
+        command.add_argument("--ca", metavar="FILE", help="HTTPS: the CA of the player's listen_certificate")
         command.add_argument(
             "--timeout",
             type=positive_seconds,

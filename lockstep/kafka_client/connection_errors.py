@@ -51,7 +51,7 @@ def tls_failure(peer: str, error: OSError) -> ClientError:
         elif "expired" in error.verify_message or "not yet valid" in error.verify_message:
             hint = "the broker needs a new one"
         else:
-            hint = "set ssl.truststore.location to the authority that issued it"
+            hint = "set ssl.truststore.location to the CA that issued it"
         return AuthenticationError(
             f"{peer}: the broker's certificate is not accepted: {error.verify_message.rstrip('.')}; {hint}"
         )

@@ -33,7 +33,7 @@ class InvalidKeyFile(ValueError):
 
 
 def load_trusted(context: ssl.SSLContext, given: Mapping[str, str]) -> None:
-    """The authorities that may have issued the broker's certificate, or that certificate itself; the system's
+    """The CAs that may have issued the broker's certificate, or that certificate itself; the system's
     where none are named."""
     certificates, location = "ssl.truststore.certificates", "ssl.truststore.location"
     if given.get(certificates) and given.get(location):

@@ -2,7 +2,7 @@
 
 Owns: the directory of certificates beside those of the nodes, and its files. Invariants: all are made anew at
 each start of the command, before the first node starts, so none ends while it runs; only this user can read
-them; the key of their authority is in no file, so nobody makes further nodes; they are of the cluster that
+them; the key of their CA is in no file, so nobody makes further nodes; they are of the cluster that
 the nodes' data are of. Does not: decide whether nodes have certificates (`node_plan`).
 """
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from lockstep.broker.node.data_directory import recorded_cluster, write_flushed
-from lockstep.supervisor.node_plan import AUTHORITY_FILE, NodePlan, certificate_directory, certificate_file
+from lockstep.supervisor.node_plan import CA_FILE, NodePlan, certificate_directory, certificate_file
 
 VALID_DAYS: Final = 7300
 """Longer than a command runs."""
@@ -24,7 +24,7 @@ _PRIVATE: Final = 0o600
 
 
 def write_certificates(path: Path, plans: Sequence[NodePlan]) -> None:
-    """Make an authority, and a certificate for each node. Raises OSError.
+    """Make a CA, and a certificate for each node. Raises OSError.
 
     Args:
         path: the data directory of the command, which has locked it.
@@ -42,11 +42,11 @@ def write_certificates(path: Path, plans: Sequence[NodePlan]) -> None:
     former = (_cluster_of(Path(certificate_file(str(path), plan.node_id))) for plan in plans)
     cluster_id = _first(recorded) or _first(former) or format_uuid(random_id())
     begin = datetime.datetime.now(datetime.UTC) - _CLOCK_SKEW
-    authority = CertificateAuthority.create(cluster_id, begin, VALID_DAYS)
-    trusted = authority.certificate.public_bytes(Encoding.PEM)
-    write_flushed(directory / AUTHORITY_FILE, trusted.decode(), _PRIVATE)
+    ca = CertificateAuthority.create(cluster_id, begin, VALID_DAYS)
+    trusted = ca.certificate.public_bytes(Encoding.PEM)
+    write_flushed(directory / CA_FILE, trusted.decode(), _PRIVATE)
     for plan in plans:
-        issued = authority.issue_node(plan.node_id, [], begin, VALID_DAYS - 1)
+        issued = ca.issue_node(plan.node_id, [], begin, VALID_DAYS - 1)
         text = (issued.key_pem + issued.certificate_pem).decode()
         write_flushed(Path(certificate_file(str(path), plan.node_id)), text, _PRIVATE)
 

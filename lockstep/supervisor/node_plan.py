@@ -27,7 +27,7 @@ MAX_PORT: Final = 65_535
 OWN_SETTINGS: Final = ("node.id", "broker.id", "lockstep.peers", "lockstep.peers.listener")
 """Settings that name one node of a cluster: the command gives them to each itself."""
 PEER_TLS: Final = "lockstep.peers.tls"
-AUTHORITY_FILE: Final = "ca.pem"
+CA_FILE: Final = "ca.pem"
 _PEER_PREFIX: Final = listener_prefix(PEERS_LISTENER)
 _OF_ALL_LISTENERS: Final = (
     "ssl.keystore.key",
@@ -155,7 +155,7 @@ def _peer_tls(settings: Settings, node_id: int, given: Collection[str]) -> dict[
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": certificate_file(settings.log_dirs, node_id),
         "ssl.truststore.type": "PEM",
-        "ssl.truststore.location": f"{certificate_directory(settings.log_dirs)}/{AUTHORITY_FILE}",
+        "ssl.truststore.location": f"{certificate_directory(settings.log_dirs)}/{CA_FILE}",
         **{name: "" for name in _OF_ALL_LISTENERS if name in given},
     }
     return {PEER_TLS: PEER_TLS_REQUIRE, **{_PEER_PREFIX + name: text for name, text in own.items()}}

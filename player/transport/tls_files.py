@@ -20,7 +20,7 @@ class TlsFiles:
     """PEM files of one side.
 
     Args:
-        trusted: the authorities of the other side. A player without it trusts the system's; a target without
+        trusted: the CAs of the other side. A player without it trusts the system's; a target without
             it takes players without a certificate.
         certificate: its own, with those of its issuers; a target needs one.
         key: its private key, without a password; empty: it is in the file of the certificate.

@@ -17,7 +17,7 @@ TLS_HANDSHAKE: Final = 22
 """The first byte of a connection with TLS. One without begins with 0, the length of a small frame."""
 REQUIRED: Final = "no TLS, which this node requires (lockstep.peers.tls)"
 NO_TLS: Final = "what listens there ends TLS connections: is lockstep.peers.tls=disabled there?"
-_NO_TRUST: Final = "it does not trust the authority of this node's certificate"
+_NO_TRUST: Final = "it does not trust the CA of this node's certificate"
 _REASONS: Final = {
     "BAD_CERTIFICATE": "it rejects this node's certificate",
     "CERTIFICATE_EXPIRED": "it finds this node's certificate expired, or not valid yet",
@@ -29,8 +29,8 @@ _REASONS: Final = {
     "WRONG_VERSION_NUMBER": "what it sent is not TLS",
 }
 """OpenSSL's reason, without what begins the name of an alert -> what it means."""
-_NO_AUTHORITY: Final = frozenset({18, 19, 20, 21})
-"""OpenSSL's codes of a certificate that no trusted authority has signed."""
+_NO_TRUSTED_CA: Final = frozenset({18, 19, 20, 21})
+"""OpenSSL's codes of a certificate that no trusted CA has signed."""
 
 
 class PeerTls(Protocol):
@@ -67,8 +67,8 @@ def describe_failure(error: ssl.SSLError) -> str:
     """Returns why a handshake failed."""
     if isinstance(error, ssl.SSLCertVerificationError):
         problem = str(error.verify_message)
-        if error.verify_code in _NO_AUTHORITY:
-            problem = f"no authority that this node trusts has signed it ({problem})"
+        if error.verify_code in _NO_TRUSTED_CA:
+            problem = f"no CA that this node trusts has signed it ({problem})"
         return f"its certificate is rejected: {problem}"
     failure = failure_of(error)
     text = _REASONS.get(failure.reason)

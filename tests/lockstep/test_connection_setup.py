@@ -102,7 +102,7 @@ def test_a_login_that_fails() -> None:
         steps.send(memoryview(b"\0\0\0\0noise"))
     steps = log_in(shared, PLAIN, "broker:1")
     next(steps)
-    with pytest.raises(AuthenticationError, match="does not offer sasl.mechanism=PLAIN; it offers none"):
+    with pytest.raises(AuthenticationError, match=r"does not offer sasl\.mechanism=PLAIN; it offers none"):
         advance(steps, SaslHandshakeResponse(error_code=ErrorCode.UNSUPPORTED_SASL_MECHANISM), 1)
 
 

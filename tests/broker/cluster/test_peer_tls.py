@@ -124,7 +124,7 @@ async def test_a_broker_that_is_no_node_of_the_cluster_never_serves(
     texts = settings_of(others) if stranger == "of another cluster" else {"lockstep_peers_tls": "disabled"}
     cluster._texts |= {name.replace("_", "."): text for name, text in texts.items()}
     await cluster.start(4)
-    line = REQUIRED if stranger == "without TLS" else "no authority that this node trusts has signed it"
+    line = REQUIRED if stranger == "without TLS" else "no CA that this node trusts has signed it"
     await cluster.until(lambda: line in caplog.text, "a line in the log")
     assert not cluster.brokers[4].is_serving and not cluster.brokers[4].assembly.image.nodes
     await cluster.stop(4)
@@ -223,7 +223,7 @@ async def test_all_certificates_and_the_authority_change_under_load(
     context.load_cert_chain(old)
     reader, writer = await asyncio.open_connection("127.0.0.1", peer_port(cluster, 1), ssl=context)
     with contextlib.suppress(OSError):
-        assert await asyncio.wait_for(reader.read(), 20) == b"", "the former authority counts no more"
+        assert await asyncio.wait_for(reader.read(), 20) == b"", "the former CA counts no more"
     writer.close()
     assert old_ca not in (certs / "ca.pem").read_bytes()
 

@@ -56,7 +56,7 @@ WRONG: list[tuple[str, dict[str, str], str, str]] = [
         "untrusted",
         texts(issue_node(1), (FOREIGN,)),
         "ssl.keystore",
-        "no authority of ssl.truststore has signed",
+        "no CA of ssl.truststore has signed",
     ),
 ]
 
@@ -140,7 +140,7 @@ def test_steps_in_the_wrong_order_leave_what_was_there(
 ) -> None:
     files = Files(tmp_path)
     issue_node(1, authority=FOREIGN).write_pem(files.own)
-    assert not files.reloaded() and "no authority of ssl.truststore has signed its certificate" in caplog.text
+    assert not files.reloaded() and "no CA of ssl.truststore has signed its certificate" in caplog.text
     files.trust(FOREIGN)
     assert files.reloaded(), "what was missing has come"
 

@@ -11,7 +11,7 @@ import pytest
 from cryptography import x509
 
 from lockstep.cli import main
-from lockstep.commands import certs as certs_command
+from lockstep.commands import certificate_directory
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -73,7 +73,7 @@ def test_the_id_of_a_cluster_that_there_is(certs: Run) -> None:
 
 
 def test_a_creation_that_was_killed_is_repeated(certs: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    write, names = certs_command._write, list[str]()
+    write, names = certificate_directory.write_file, list[str]()
 
     def stop_after_one(path: Path, data: bytes, mode: int) -> None:
         if names:
@@ -82,16 +82,16 @@ def test_a_creation_that_was_killed_is_repeated(certs: Run, monkeypatch: pytest.
         write(path, data, mode)
 
     with monkeypatch.context() as killed:
-        killed.setattr(certs_command, "_write", stop_after_one)
+        killed.setattr(certificate_directory, "write_file", stop_after_one)
         with contextlib.suppress(KeyboardInterrupt):
             certs("create", "--nodes", "1=a")
     assert names == list(contents()) == ["ca.key"]
-    assert "`lockstep certs create` makes an authority" in certs("add", "--nodes", "1=a")[2]
+    assert "`lockstep certs create` makes a CA" in certs("add", "--nodes", "1=a")[2]
     assert certs("create", "--nodes", "1=a")[0] == 0
     assert certs("add", "--nodes", "2=b")[0] == 0
 
 
-def test_an_authority_that_lacks_one_of_its_files_is_kept(certs: Run) -> None:
+def test_a_ca_that_lacks_one_of_its_files_is_kept(certs: Run) -> None:
     certs("create", "--nodes", "1=a")
     for name in ("ca.key", "ca.pem"):
         lost = Path("certs", name)
@@ -119,7 +119,7 @@ def test_nothing_is_overwritten(certs: Run) -> None:
         assert status == 1 and problem in error and contents() == before
     Path("certs/ca.pem").unlink()
     status, _, error = certs("create", "--nodes", "2=b")
-    assert status == 1 and "certs/ca.pem is missing, and certs/alice.pem may be of its authority" in error
+    assert status == 1 and "certs/ca.pem is missing, and certs/alice.pem may be of its CA" in error
 
 
 def test_a_certificate_is_renewed_with_a_new_key_and_its_hosts(certs: Run) -> None:
@@ -131,19 +131,19 @@ def test_a_certificate_is_renewed_with_a_new_key_and_its_hosts(certs: Run) -> No
     assert certs("renew")[1].count("valid until") == 3
 
 
-def test_a_new_authority(certs: Run) -> None:
+def test_a_new_ca(certs: Run) -> None:
     certs("create", "--nodes", "1=a,2=b", "--clients", "alice")
     former = Path("certs/ca.pem").read_text()
     assert certs("new-ca")[0] == 0
     both = Path("certs/ca.pem").read_text()
     assert both.endswith(former) and both.count("BEGIN CERTIFICATE") == 2
     status, _, error = certs("new-ca")
-    assert status == 1 and "has two authorities already" in error
+    assert status == 1 and "has two CAs already" in error
     first = issuer("node-1")
     certs("renew", "node-1")
     assert issuer("node-1") != first == issuer("node-2")
     status, _, error = certs("drop-ca")
-    assert status == 1 and "the former authority has signed node-2, alice" in error
+    assert status == 1 and "the former CA has signed node-2, alice" in error
     certs("add", "--nodes", "3=c")
     certs("renew")
     assert certs("drop-ca")[0] == 0 and Path("certs/ca.pem").read_text() + former == both
@@ -160,7 +160,7 @@ def test_a_new_authority(certs: Run) -> None:
         (("create", "--nodes", "1=a", "--clients", "node-1"), 2, "neither ca nor node-"),
         (("create", "--nodes", "1=a", "--clients", "../b"), 2, "letters, digits"),
         (("create", "--nodes", "1=a", "--cluster-id", "a b"), 2, "cluster id"),
-        (("create", "--nodes", "1=a", "--days", "3651"), 2, "the authority ends at"),
+        (("create", "--nodes", "1=a", "--days", "3651"), 2, "the CA ends at"),
         (("create", "--nodes", "1=a", "--directory", "file/d"), 1, "not a directory"),
         (("add", "--nodes", "1=a"), 1, "certs/ca.key is not there: `lockstep certs create`"),
         (("add",), 2, "nothing to add"),
@@ -194,4 +194,4 @@ def test_files_of_others_are_named(certs: Run) -> None:
     Path("certs/notes.pem").unlink()
     Path("certs/ca.key").write_text("nothing")
     status, _, error = certs("renew")
-    assert status == 1 and "the authority cannot be read" in error
+    assert status == 1 and "the CA cannot be read" in error

@@ -20,7 +20,7 @@ def error_of(reason: str | None, text: str = "") -> ssl.SSLError:
     ("reason", "text"),
     [
         ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "it requires a certificate, and this node has shown none"),
-        ("TLSV1_ALERT_UNKNOWN_CA", "it does not trust the authority of this node's certificate"),
+        ("TLSV1_ALERT_UNKNOWN_CA", "it does not trust the CA of this node's certificate"),
         ("SSLV3_ALERT_CERTIFICATE_EXPIRED", "it finds this node's certificate expired, or not valid yet"),
         ("TLSV1_ALERT_INTERNAL_ERROR", "it sent the TLS alert internal error"),
         ("PEER_DID_NOT_RETURN_A_CERTIFICATE", "it has no certificate"),
@@ -36,7 +36,7 @@ def test_an_error_without_a_reason() -> None:
     assert "the text" in describe_failure(error_of(None, "the text")) and not is_alert(error_of(None))
 
 
-@pytest.mark.parametrize(("code", "words"), [(10, "is rejected: it is"), (20, "no authority that this node")])
+@pytest.mark.parametrize(("code", "words"), [(10, "is rejected: it is"), (20, "no CA that this node")])
 def test_a_certificate_that_is_rejected(code: int, words: str) -> None:
     error = ssl.SSLCertVerificationError(1, "")
     error.verify_code, error.verify_message = code, "it is"

@@ -88,20 +88,20 @@ def strange(issued: Issued, node_id: int = 2, trusted: tuple[Authority, ...] = (
 
 OF_ANOTHER_CLUSTER = "its certificate is of node 2 of cluster cluster-b, this is cluster cluster-a"
 REFUSALS = {
-    "of another cluster, by the same authority": Refusal(
+    "of another cluster, by the same CA": Refusal(
         strange(issue_node(2, cluster_id="cluster-b")),
         OF_ANOTHER_CLUSTER,
         distrusts="its certificate is of node 1 of cluster cluster-a, not of node 1 of cluster cluster-b",
     ),
-    "of another authority, which it trusts": Refusal(
+    "of another CA, which it trusts": Refusal(
         strange(issue_node(2, authority=FOREIGN), trusted=(AUTHORITY, FOREIGN)),
-        "its certificate is rejected: no authority that this node trusts has signed it",
-        told="it does not trust the authority of this node's certificate",
+        "its certificate is rejected: no CA that this node trusts has signed it",
+        told="it does not trust the CA of this node's certificate",
     ),
-    "that trusts another authority": Refusal(
+    "that trusts another CA": Refusal(
         strange(issue_node(2, authority=FOREIGN), trusted=(FOREIGN,)),
-        "it does not trust the authority of this node's certificate",
-        distrusts="its certificate is rejected: no authority that this node trusts has signed it",
+        "it does not trust the CA of this node's certificate",
+        distrusts="its certificate is rejected: no CA that this node trusts has signed it",
     ),
     "of another node": Refusal(
         strange(issue_node(3), node_id=3),
@@ -149,15 +149,15 @@ async def refuse(refusal: Refusal) -> None:
 
 
 async def test_a_stranger_of_another_cluster_is_refused() -> None:
-    await refuse(REFUSALS["of another cluster, by the same authority"])
+    await refuse(REFUSALS["of another cluster, by the same CA"])
 
 
 async def test_a_stranger_of_another_authority_is_refused() -> None:
-    await refuse(REFUSALS["of another authority, which it trusts"])
+    await refuse(REFUSALS["of another CA, which it trusts"])
 
 
 async def test_a_stranger_that_trusts_others_is_refused() -> None:
-    await refuse(REFUSALS["that trusts another authority"])
+    await refuse(REFUSALS["that trusts another CA"])
 
 
 async def test_another_node_than_it_says_is_refused() -> None:
