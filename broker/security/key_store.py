@@ -2,14 +2,13 @@
 
 Owns: `read_key_store` and `read_trust_store`, and the error of each way in which such a setting can be
 wrong. Invariants: an error names the setting and the cure, and shows no secret; a key belongs to its
-certificate; the broker's certificate is valid now. Does not: know TLS (`tls_context.py`). Source: Kafka's
-DefaultSslEngineFactory, KIP-651 for PEM.
+certificate; the broker's certificate is valid now. Does not: know TLS (`tls_context.py`), or the forms of
+files (`protocol/key_stores.py`). Source: Kafka's DefaultSslEngineFactory.
 """
 
 from __future__ import annotations
 
 import datetime
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -21,16 +20,18 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 
 from lockstep.broker.security.distinguished_name import distinguished_name
 from lockstep.broker.settings.security_settings import ListenerSecurity
+from lockstep.protocol.key_stores import (
+    UnusableStore,
+    WrongPassword,
+    certificates_in,
+    is_pem,
+    load_pkcs12,
+    pem_blocks,
+    read_store,
+)
 
 KEY_STORE: Final = "ssl.keystore"
 TRUST_STORE: Final = "ssl.truststore"
-JKS_MAGIC: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
-"""The first bytes of Java's own forms, JKS and JCEKS."""
-MAX_STORE_BYTES: Final = 4 << 20
-"""LIMIT. A larger file is none of certificates; the largest lists of CAs have some 300 KB."""
-_PEM: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
-_LINE: Final = 64
-
 PrivateKey = (
     rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey | ed448.Ed448PrivateKey
 )
@@ -96,12 +97,11 @@ def read_trust_store(security: ListenerSecurity) -> tuple[x509.Certificate, ...]
         return None
     else:
         data = _read(security, TRUST_STORE)
-        if _is_pem(data):
+        if is_pem(data):
             _check_pem_type(security, TRUST_STORE)
             trusted = _pem_certificates(security, where, data.decode("utf-8", "replace"))
         else:
-            found = _pkcs12(security, TRUST_STORE, data)
-            trusted = [each.certificate for each in (found.cert, *found.additional_certs) if each is not None]
+            trusted = certificates_in(_pkcs12(security, TRUST_STORE, data))
     if not trusted:
         raise security.content_error(where, "no certificate is in it")
     return tuple(trusted)
@@ -115,42 +115,25 @@ def store_files(security: ListenerSecurity) -> list[Path]:
 
 def _read(security: ListenerSecurity, store: str) -> bytes:
     name = f"{store}.location"
-    path = Path(security.get(name))
+    location: str = security.get(name)
+    if Path(location).is_fifo():  # to open it could block, and it cannot be read again
+        raise security.content_error(name, "is a pipe (FIFO), no regular file")
     try:
-        with path.open("rb") as stream:
-            data = stream.read(MAX_STORE_BYTES + 1)
-    except OSError as error:
-        raise security.content_error(
-            name, f"cannot be read: {(error.strerror or str(error)).lower()}"
-        ) from None
-    if len(data) > MAX_STORE_BYTES:
-        raise security.content_error(name, f"larger than {MAX_STORE_BYTES} bytes: no store of keys")
-    if data[:4] in JKS_MAGIC:
-        raise security.content_error(
-            name,
-            "in Java's own form JKS, which only Java reads; convert it: keytool -importkeystore "
-            f"-srckeystore {path} -destkeystore {path.with_suffix('.p12')} -deststoretype PKCS12",
-        )
-    return data
+        return read_store(location)
+    except UnusableStore as error:
+        raise security.content_error(name, str(error)) from None
 
 
 def _key_in_file(security: ListenerSecurity, data: bytes) -> tuple[PrivateKey, list[x509.Certificate]]:
     where = "ssl.keystore.location"
-    if _is_pem(data):
+    if is_pem(data):
         _check_pem_type(security, KEY_STORE)
         text = data.decode("utf-8", "replace")
         return _pem_key(security, where, text), _pem_certificates(security, where, text)
     found = _pkcs12(security, KEY_STORE, data)
     if found.key is None or found.cert is None:
         raise security.content_error(where, "no private key with a certificate is in it")
-    return _of_tls(security, where, found.key), [
-        found.cert.certificate,
-        *(each.certificate for each in found.additional_certs),
-    ]
-
-
-def _is_pem(data: bytes) -> bool:
-    return b"-----BEGIN " in data
+    return _of_tls(security, where, found.key), certificates_in(found)
 
 
 def _check_pem_type(security: ListenerSecurity, store: str) -> None:
@@ -166,26 +149,12 @@ def _pkcs12(security: ListenerSecurity, store: str, data: bytes) -> pkcs12.PKCS1
     where = f"{store}.location"
     if security.get(f"{store}.type") == "PEM":
         raise security.error(where, f"no PEM file, as {store}.type says")
-    password = security.get(f"{store}.password")
     try:
-        return pkcs12.load_pkcs12(data, None if password is None else password.encode())
-    except ValueError as error:
-        if "password" in str(error).lower() or "mac" in str(error).lower():
-            missing = "missing" if password is None else "wrong"
-            raise security.error(f"{store}.password", f"{missing}: {security.get(where)} needs it") from None
-        raise security.content_error(where, "neither PEM nor PKCS12") from None
-
-
-def _pem_blocks(text: str) -> list[tuple[str, str]]:
-    """Label and PEM of each block. A text on one line, as a properties file may have it, is one, too."""
-    blocks = []
-    for label, body in _PEM.findall(text):
-        if ":" not in body:  # the headers of an older form need their lines
-            packed = "".join(body.split())
-            lines = (packed[at : at + _LINE] for at in range(0, len(packed), _LINE))
-            body = "\n" + "\n".join(lines) + "\n"
-        blocks.append((label, f"-----BEGIN {label}-----{body}-----END {label}-----\n"))
-    return blocks
+        return load_pkcs12(data, security.get(f"{store}.password"))
+    except WrongPassword as error:
+        raise security.error(f"{store}.password", f"{error}: {security.get(where)} needs it") from None
+    except UnusableStore as error:
+        raise security.content_error(where, str(error)) from None
 
 
 def _of_tls(security: ListenerSecurity, where: str, key: object) -> PrivateKey:
@@ -195,7 +164,7 @@ def _of_tls(security: ListenerSecurity, where: str, key: object) -> PrivateKey:
 
 
 def _pem_key(security: ListenerSecurity, where: str, text: str) -> PrivateKey:
-    keys = [pem for label, pem in _pem_blocks(text) if label.endswith("PRIVATE KEY")]
+    keys = [pem for label, pem in pem_blocks(text) if label.endswith("PRIVATE KEY")]
     if len(keys) != 1:
         raise security.content_error(where, f"{len(keys) or 'no'} private keys are in it, one is needed")
     password = security.get("ssl.key.password") if "ENCRYPTED" in keys[0] else None
@@ -214,7 +183,7 @@ def _pem_certificates(security: ListenerSecurity, where: str, text: str) -> list
     try:
         return [
             x509.load_pem_x509_certificate(pem.encode())
-            for label, pem in _pem_blocks(text)
+            for label, pem in pem_blocks(text)
             if label == "CERTIFICATE"
         ]
     except ValueError:

@@ -108,12 +108,20 @@ class TokenKeys:
 
     def _read(self) -> tuple[TokenKey, ...]:
         try:
-            data = self._path.read_bytes() if self._path is not None else _fetch(self._url)
+            data = _read_file(self._path) if self._path is not None else _fetch(self._url)
             if len(data) > MAX_BYTES:
                 raise MalformedKeys(f"more than {MAX_BYTES} bytes")
             return parse_keys(json.loads(data))
         except (OSError, HTTPException, ValueError, RecursionError) as error:
             raise UnusableKeys(printable(str(error), 200)) from None
+
+
+def _read_file(path: Path) -> bytes:
+    """The content of a file, as far as it may be read. Raises OSError, MalformedKeys."""
+    if path.is_fifo():  # to open it could block, and it cannot be read again
+        raise MalformedKeys("a pipe (FIFO), no regular file")
+    with path.open("rb") as stream:
+        return stream.read(MAX_BYTES + 1)
 
 
 def _fetch(url: str) -> bytes:

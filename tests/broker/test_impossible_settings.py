@@ -31,6 +31,11 @@ PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 USERS = "lockstep.scram.users"
 RULES = "ssl.principal.mapping.rules"
 MECHANISMS = "sasl.enabled.mechanisms"
+JWKS_URL = "sasl.oauthbearer.jwks.endpoint.url"
+UNVERIFIED = {
+    "sasl.oauthbearer.allow.unverified.audience": "true",
+    "sasl.oauthbearer.allow.unverified.issuer": "true",
+}
 ADMIN = "SCRAM-SHA-512=[name=admin,password=hush]"
 REFUSED = "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256"
 
@@ -80,16 +85,15 @@ IMPOSSIBLE: tuple[tuple[Mapping[str, str], str], ...] = (
     ),
     ({**PLAIN, JAAS: "my.Module required user_a=hush;"}, f"{JAAS}=[hidden]: my.Module is not served"),
     (
-        {**SASL, MECHANISMS: "OAUTHBEARER", "sasl.oauthbearer.jwks.endpoint.url": "https://a.example/keys"},
+        {**SASL, MECHANISMS: "OAUTHBEARER", JWKS_URL: "https://a.example/keys"},
         "sasl.oauthbearer.expected.audience=: OAUTHBEARER needs it",
     ),
     (
         {
             **SASL,
             MECHANISMS: "OAUTHBEARER",
-            "sasl.oauthbearer.jwks.endpoint.url": "ftp://a.example/keys",
-            "sasl.oauthbearer.allow.unverified.audience": "true",
-            "sasl.oauthbearer.allow.unverified.issuer": "true",
+            **UNVERIFIED,
+            JWKS_URL: "ftp://a.example/keys",
         },
         "sasl.oauthbearer.jwks.endpoint.url=ftp://a.example/keys: a URL of file, https or http is needed",
     ),
@@ -148,11 +152,17 @@ def test_impossible_settings_stop_the_start_by_name(
     check_each([*IMPOSSIBLE, (same_port, f"listeners=PLAINTEXT://localhost:{port} (--listen) and")], check)
 
 
-def test_an_audit_log_that_is_a_pipe_stops_the_start_at_once(start: Start, tmp_path: Path) -> None:
+def test_a_pipe_in_place_of_a_file_stops_the_start_at_once(start: Start, tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     os.mkfifo(path)
     link = tmp_path / "audit.log"
     link.symlink_to(path)
+    for texts in (
+        {"listeners": "SSL://localhost:0", "ssl.keystore.location": str(path)},
+        {**SASL, MECHANISMS: "OAUTHBEARER", **UNVERIFIED, JWKS_URL: path.as_uri()},
+    ):
+        status, said = start(texts)
+        assert status == 1 and "a pipe (FIFO), no regular file" in said
     status, said = start({"lockstep.audit.log": str(link)})
     assert (status, said) == (2, f"lockstep.audit.log={link}: a pipe (FIFO), no regular file")
     end = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -171,19 +181,17 @@ def test_files_that_cannot_be_used_now_have_the_status_of_a_failed_start(
     noise.write_bytes(b"noise")
     store = {"listeners": "SSL://localhost:0", "ssl.keystore.type": "PEM"}
     location = "ssl.keystore.location"
-    tokens = {
-        **SASL,
-        MECHANISMS: "OAUTHBEARER",
-        "sasl.oauthbearer.allow.unverified.audience": "true",
-        "sasl.oauthbearer.allow.unverified.issuer": "true",
-    }
+    tokens = {**SASL, MECHANISMS: "OAUTHBEARER", **UNVERIFIED}
     cases = [
         ({**store, location: "/no/such"}, f"{location}=/no/such: cannot be read: no such file"),
-        ({**store, location: str(late)}, f"{location}={late}: the certificate of CN=broker expired"),
-        ({**store, "ssl.keystore.type": "JKS", location: str(noise)}, f"{location}={noise}: neither PEM nor"),
+        ({**store, location: str(late)}, f"{location}={late}: the certificate of CN=localhost expired"),
         (
-            {**tokens, "sasl.oauthbearer.jwks.endpoint.url": noise.as_uri()},
-            "sasl.oauthbearer.jwks.endpoint.url",
+            {**store, "ssl.keystore.type": "JKS", location: str(noise)},
+            f"{location}={noise}: is neither",
+        ),
+        (
+            {**tokens, JWKS_URL: noise.as_uri()},
+            JWKS_URL,
         ),
         (
             {"lockstep.audit.log": "/no/such/file"},

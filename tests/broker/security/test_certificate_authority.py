@@ -1,4 +1,4 @@
-"""A cluster's own authority: what it issues, and what it does not."""
+"""A cluster's own CA: what it issues, and what it does not."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NOW = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
 DAY = datetime.timedelta(days=1)
 
 
-def authority(days: int = 3650) -> CertificateAuthority:
+def new_ca(days: int = 3650) -> CertificateAuthority:
     return CertificateAuthority.create("cluster-a", NOW, days)
 
 
@@ -61,7 +61,7 @@ def meet(directory: Path, trusted: CertificateAuthority, server: Issued, client:
 
 
 def test_nodes_and_clients_know_each_other(tmp_path: Path) -> None:
-    made = authority()
+    made = new_ca()
     node = made.issue_node(1, ["broker.example", "10.0.0.1", "::1", "_under.score"], NOW, 365)
     other = made.issue_node(2, ["localhost"], NOW, 365)
     client = made.issue_client("alice", NOW, 365)
@@ -70,11 +70,11 @@ def test_nodes_and_clients_know_each_other(tmp_path: Path) -> None:
             assert meet(tmp_path, made, node, end, host) == ""
     assert "Hostname mismatch" in meet(tmp_path, made, node, other, "elsewhere")
     assert "certificate purpose" in meet(tmp_path, made, client, other, "alice")
-    assert "local issuer" in meet(tmp_path, authority(), node, other, "broker.example")
+    assert "local issuer" in meet(tmp_path, new_ca(), node, other, "broker.example")
 
 
 def test_what_is_in_a_certificate() -> None:
-    made = authority()
+    made = new_ca()
     node, client = made.issue_node(7, ["b", "10.0.0.1"], NOW, 30), made.issue_client("alice", NOW, 30)
     assert node_of(node.certificate) == PeerIdentity("cluster-a", 7) and node_of(client.certificate) is None
     assert hosts_of(node.certificate) == ["b", "10.0.0.1"]
@@ -84,16 +84,16 @@ def test_what_is_in_a_certificate() -> None:
     assert isinstance(key, ec.EllipticCurvePublicKey) and key.curve.name == "secp256r1"
 
 
-def test_an_authority_is_read_again() -> None:
-    made, other = authority(), authority()
+def test_a_ca_is_read_again() -> None:
+    made, other = new_ca(), new_ca()
     assert made.certificate.subject != other.certificate.subject, "both can be trusted at once"
     again = CertificateAuthority.load(made.key_pem, pem(other) + pem(made))
     assert again.certificate == made.certificate and again.cluster_id == "cluster-a"
     again.issue_client("a", NOW, 1).certificate.verify_directly_issued_by(made.certificate)
 
 
-def test_what_is_no_authority() -> None:
-    made, other = authority(), authority()
+def test_what_is_no_new_ca() -> None:
+    made, other = new_ca(), new_ca()
     for key, certificates, problem in (
         (made.key_pem, pem(other), "of none of its certificates"),
         (b"no key", pem(made), "cannot be read"),
@@ -106,10 +106,10 @@ def test_what_is_no_authority() -> None:
         CertificateAuthority(foreign.key, foreign.certificate).issue_node(1, ["a"], NOW, 1)
 
 
-def test_a_certificate_does_not_outlive_its_authority() -> None:
-    made = authority(days=30)
+def test_a_certificate_does_not_outlive_its_new_ca() -> None:
+    made = new_ca(days=30)
     assert made.issue_client("a", NOW, 30).expires == made.certificate.not_valid_after_utc
-    with pytest.raises(CertificateError, match=r"the authority ends at .*lockstep certs new-ca"):
+    with pytest.raises(CertificateError, match=r"the CA ends at .*lockstep certs new-ca"):
         made.issue_client("a", NOW, 31)
     later = NOW.replace(microsecond=7)
     assert CertificateAuthority.create("cluster", later, 30).issue_client("a", later, 30)
@@ -118,13 +118,13 @@ def test_a_certificate_does_not_outlive_its_authority() -> None:
 @pytest.mark.parametrize("host", ["", "a b", "-a", "a..b", "*.example", "host:9092", "https://a", "a" * 64])
 def test_what_is_no_host(host: str) -> None:
     with pytest.raises(CertificateError, match="neither a host name nor an address"):
-        authority().issue_node(1, [host], NOW, 1)
+        new_ca().issue_node(1, [host], NOW, 1)
 
 
 @pytest.mark.parametrize("name", ["", "a" * 65])
 def test_what_is_no_name(name: str) -> None:
     with pytest.raises(CertificateError, match="1 to 64 characters"):
-        authority().issue_client(name, NOW, 1)
+        new_ca().issue_client(name, NOW, 1)
 
 
 @pytest.mark.parametrize("cluster_id", ["", "a b", "ä", "a" * 65])

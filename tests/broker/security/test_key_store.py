@@ -98,22 +98,22 @@ def mistakes(directory: Path) -> list[tuple[dict[str, str], str]]:
         (key_texts(directory / "absent", "PEM"), f"{location}=.*absent: cannot be read: no such file"),
         (
             key_texts(jks, "JKS"),
-            f"{location}=.*: in Java's own form JKS.*keytool -importkeystore -srckeystore",
+            f"{location}=.*: is in Java's own form JKS.*keytool -importkeystore -srckeystore",
         ),
-        (key_texts(jks, "PKCS12"), f"{location}=.*: in Java's own form"),
+        (key_texts(jks, "PKCS12"), f"{location}=.*: is in Java's own form"),
         (key_texts(pem, "JKS"), f"{location}=.*: a PEM file: set ssl.keystore.type=PEM"),
         (
             key_texts(pem, "PEM", keystore_password="x"),
             r"ssl.keystore.password=\[hidden\]: a PEM file has none",
         ),
         (key_texts(store, "PEM", keystore_password="x"), f"{location}=.*: no PEM file"),
-        (key_texts(store, "PKCS12"), r"ssl.keystore.password=\[hidden\]: missing"),
-        (key_texts(store, "PKCS12", keystore_password="x"), r"ssl.keystore.password=\[hidden\]: wrong"),
+        (key_texts(store, "PKCS12"), r"ssl.keystore.password=\[hidden\]: is missing"),
+        (key_texts(store, "PKCS12", keystore_password="x"), r"ssl.keystore.password=\[hidden\]: is wrong"),
         (
             key_texts(trusted, "PKCS12", keystore_password=SECRET.decode()),
             f"{location}=.*: no private key with",
         ),
-        (key_texts(noise, "PKCS12", keystore_password="x"), f"{location}=.*: neither PEM nor PKCS12"),
+        (key_texts(noise, "PKCS12", keystore_password="x"), f"{location}=.*: is neither PEM nor PKCS12"),
         (key_texts(locked, "PEM"), r"ssl.key.password=\[hidden\]: missing: the private key is encrypted"),
         (key_texts(locked, "PEM", key_password="x"), r"ssl.key.password=\[hidden\]: wrong"),
         (key_texts(empty, "PEM"), f"{location}=.*: no certificate is in it"),
@@ -133,7 +133,7 @@ def mistakes(directory: Path) -> list[tuple[dict[str, str], str]]:
         (inline(early), "ssl.keystore.key=.*: the certificate of CN=localhost is not valid before 20"),
         (
             {f"listener.name.ssl.{name}": text for name, text in key_texts(jks, "JKS").items()},
-            f"listener.name.ssl.{location}=.*: in Java's own form",
+            f"listener.name.ssl.{location}=.*: is in Java's own form",
         ),
     ]
 
