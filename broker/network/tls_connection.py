@@ -138,7 +138,9 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._closing = True
         self._output.clear()
         self._output_bytes = 0
-        self._connection.connection_lost(exc)
+        connection = self._connection
+        del self._connection  # it has this one as its transport: the garbage collector would be left a cycle
+        connection.connection_lost(exc)
 
     # --- the handshake ------------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import ssl
 import struct
@@ -204,6 +205,37 @@ async def test_a_handshake_has_its_time(
     assert await asyncio.wait_for(reader.read(), 20) == b""
     await until(lambda: not len(broker.assembly.connections))
     assert "no TLS handshake within" in caplog.text
+
+
+async def test_ended_connections_leave_nothing_to_the_garbage_collector(
+    start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Else tens of megabytes of OpenSSL, which Python does not see, wait for a collection of everything."""
+    monkeypatch.setattr(tls_connection, "HANDSHAKE_SECONDS", 0.2)
+    broker = await start_broker(**keywords(tls()))
+    client = await connect(broker.port, of_client(tmp_path))
+    await serves(client)
+
+    def kept() -> int:
+        return sum(isinstance(each, tls_connection.TlsConnection) for each in gc.get_objects())
+
+    gc.collect()
+    before = kept()
+    gc.disable()
+    try:
+        for _ in range(5):
+            other = await connect(broker.port, of_client(tmp_path))
+            await serves(other)
+            await other.close()
+            reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
+            writer.write(bytes.fromhex("16030100c8"))  # the head of a handshake, none of which follows
+            assert await reader.read() == b""
+            writer.close()
+        await until(lambda: len(open_connections(broker.assembly.connections)) == 1)
+        await until(lambda: kept() <= before)
+    finally:
+        gc.enable()
+    await client.close()
 
 
 async def test_unfinished_handshakes_count_as_connections(start_broker: StartBroker, tmp_path: Path) -> None:
