@@ -53,7 +53,9 @@ _NOT_QUICK = (
 _TOOLS = ("tests/bench/", "tests/campaigns/", "tests/model/", "tests/power/", "tests/torture/")
 """Tests of the benchmarks and the campaigns themselves."""
 
-_SECURED = tuple(f"compat_tests/secured/test_{name}.py" for name in ("failures", "members", "secured_tools"))
+_SECURED = tuple(
+    f"compat_tests/secured/test_{name}.py" for name in ("failures", "members", "secured_tools", "word_count")
+)
 """What clients do once they are in, and what they say when they are not let in."""
 _CONNECT = frozenset(f"compat_tests/test_{name}.py" for name in ("connect", "debezium", "mirror_maker"))
 LONG_SHARES = (

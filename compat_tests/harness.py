@@ -73,7 +73,13 @@ WIRE = "wire"
 TOOLS = "Kafka's tools"
 CONNECT = "Kafka Connect"
 RSKAFKA = "rskafka"
-COLUMNS: Mapping[str, str] = {"tool": TOOLS, "connect": CONNECT, "rskafka": RSKAFKA}
+STREAMS = "Kafka Streams"
+COLUMNS: Mapping[str, str] = {
+    "tool": TOOLS,
+    "connect": CONNECT,
+    "rskafka": RSKAFKA,
+    "word_count": STREAMS,
+}
 """Fixture -> the column of the cases that use it, for cases without a client among their parameters."""
 SPARKS = {version: f"Spark {version}" for version in sorted(RELEASES)}
 """Version -> its column."""

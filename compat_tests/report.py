@@ -204,7 +204,7 @@ def _summary(outcomes: Sequence[Outcome]) -> list[str]:
         counts[client, "lockstep"][lockstep] += 1
         counts[client, "kafka"][kafka] += 1
         counts[client, "three"][on_three] += 1
-    others = (harness.RSKAFKA, harness.TOOLS, harness.CONNECT)
+    others = (harness.RSKAFKA, harness.TOOLS, harness.CONNECT, harness.STREAMS)
     names = [*harness.CLIENTS, *others, *harness.SPARKS.values(), harness.WIRE]
     rows = []
     for name in names:

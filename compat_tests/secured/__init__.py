@@ -7,5 +7,6 @@
 | records over each way | `test_ways` |
 | groups and transactions | `test_members` |
 | why a client is not let in | `reasons`, `test_failures` |
+| Kafka Streams | `test_word_count` |
 | Kafka's tools and access rules | `test_secured_tools` |
 """

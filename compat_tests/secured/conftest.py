@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -10,12 +12,16 @@ import pytest
 from compat_tests import harness
 from compat_tests.clients.face import Client
 from compat_tests.clients.java import java_words
+from compat_tests.conftest import unique_name
 from compat_tests.harness import World
 from compat_tests.java_driver import ToolResult
+from compat_tests.kafka_jars import STREAMS, ToolchainMissing, skip_or_fail
 from compat_tests.secured.brokers import CERTIFIED, LOGIN, SecuredTarget, Way
 from compat_tests.secured.reasons import FAILURES
+from tests.campaigns import java_programs
 
 MTLS = "mTLS"
+STOP_S = 40.0
 
 
 @pytest.fixture(params=[pytest.param(name, id=f"on-{name}") for name in harness.wanted_targets()])
@@ -63,3 +69,40 @@ def tool(world: World, target: SecuredTarget, tmp_path: Path) -> Callable[..., T
         return world.driver().tool(main, *where, *args, stdin=stdin)
 
     return run
+
+
+@pytest.fixture
+def word_count(target: SecuredTarget, way: str, tmp_path: Path) -> Iterator[Callable[[str, str], str]]:
+    """`word_count(lines, counts)` starts an application of Kafka Streams, which gets in on the case's way and
+    runs until the case ends; its application.id."""
+    application, log = unique_name(), tmp_path / "streams.log"
+    found, config = way_of(target, way), tmp_path / "streams.properties"
+    words = {**java_words(found.security), "application.id": application}
+    config.write_text("".join(f"{name}={value}\n" for name, value in words.items()))
+    with ExitStack() as stack:
+
+        def start(lines: str, counts: str) -> str:
+            where = [target.bootstrap_of(found.listener), lines, counts, str(tmp_path / "state"), str(config)]
+            try:
+                command = java_programs.java("WordCount", where, STREAMS, heap="256M")
+            except ToolchainMissing as missing:
+                skip_or_fail(str(missing))
+                raise
+            output = stack.enter_context(log.open("wb"))
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )
+            stack.callback(_stop, process)
+            return application
+
+        yield start
+    print(log.read_text(errors="replace")[-4000:] if log.exists() else "", end="")
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

@@ -84,8 +84,10 @@ class Driver:
         frame.write.format("lockstep").mode("append").options(**ask["settings"]).save()
 
     def copy_exactly(self, ask: Ask) -> int:
-        """An AvailableNow stream into the exactly-once sink: how many records it took."""
-        frame = self._spark.readStream.format("kafka").options(**ask["from"]).load().select("value")
+        """An AvailableNow stream, from Spark's own source unless another is named, into the exactly-once
+        sink: how many records it took."""
+        source = self._spark.readStream.format(ask.get("source", "kafka"))
+        frame = source.options(**ask["from"]).load().select("value")
         writer = frame.writeStream.format("lockstep").options(**ask["settings"])
         return int(self._run(writer, ask["directory"])["taken"])
 

@@ -1,3 +1,6 @@
+import java.io.FileReader;
+import java.io.IOException;
+import java.io.Reader;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.Properties;
@@ -11,11 +14,14 @@ import org.apache.kafka.streams.kstream.Grouped;
 import org.apache.kafka.streams.kstream.Materialized;
 import org.apache.kafka.streams.kstream.Produced;
 
-/** The word count of Kafka Streams' documentation with exactly_once_v2; BOOTSTRAP INPUT OUTPUT STATE-DIRECTORY. */
+/**
+ * The word count of Kafka Streams' documentation with exactly_once_v2:
+ * BOOTSTRAP INPUT OUTPUT STATE-DIRECTORY [PROPERTIES-FILE].
+ */
 public final class WordCount {
     private WordCount() {}
 
-    public static void main(String[] words) {
+    public static void main(String[] words) throws IOException {
         StreamsBuilder builder = new StreamsBuilder();
         builder.stream(words[1], Consumed.with(Serdes.String(), Serdes.String()))
             .flatMapValues(line -> Arrays.asList(line.split(" ")))
@@ -34,6 +40,11 @@ public final class WordCount {
         settings.put(StreamsConfig.consumerPrefix("heartbeat.interval.ms"), "500");
         settings.put(StreamsConfig.consumerPrefix("auto.offset.reset"), "earliest");
         settings.put("reconnect.backoff.max.ms", "200");
+        if (words.length > 4) {
+            try (Reader more = new FileReader(words[4])) {
+                settings.load(more);
+            }
+        }
         KafkaStreams streams = new KafkaStreams(builder.build(), settings);
         streams.setUncaughtExceptionHandler(error -> {
             System.out.println("again: " + error);
