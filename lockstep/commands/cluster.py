@@ -206,13 +206,14 @@ def _show_metadata_version(found: dict[str, Any] | None) -> None:
     if found is None:
         return
     print(f"\nmetadata version {found['version']}")
-    if found["latest"] > found["version"]:
+    is_waiting = found["latest"] > found["version"]
+    if is_waiting:
         features = ", ".join(found["features_to_come"])
         brings = f" ({features})" if features else ""
         print(f"version {found['latest']}{brings} comes once every node supports it; these do not:")
     for each in found["waits_for"]:
         supports = "is not connected" if each["supports"] is None else f"supports up to {each['supports']}"
-        print(f"  node {each['node']} {supports}")
+        print(f"  node {each['node']} {supports}" + ("" if is_waiting else ": the others reject it"))
 
 
 def _show_disks(nodes: list[dict[str, Any]]) -> bool:

@@ -122,9 +122,10 @@ def test_the_metadata_version_and_what_waits_for_which_nodes(
     }
     done: dict[str, object] = {"version": 9, "latest": 9, "features_to_come": [], "waits_for": []}
     later = waiting | {"features_to_come": []}
+    rejecting = done | {"waits_for": [{"node": 3, "supports": 4}]}
     status = {**STATUS, "healthy": True, "nodes": [NODE], "groups": groups}
     shown = []
-    for each in (waiting, later, done, None):
+    for each in (waiting, later, done, None, rejecting):
         answers(monkeypatch, status | ({"metadata_version": each} if each else {}))
         assert main(["cluster", "status"]) == 0
         shown.append(capsys.readouterr().out)
@@ -135,6 +136,7 @@ def test_the_metadata_version_and_what_waits_for_which_nodes(
     assert "\nversion 9 comes once every node" in shown[1]
     assert shown[2].endswith("\nmetadata version 9\n")
     assert "metadata version" not in shown[3]
+    assert shown[4].endswith("\nmetadata version 9\n  node 3 supports up to 4: the others reject it\n")
 
 
 def test_a_full_disk_is_named(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
