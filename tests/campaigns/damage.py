@@ -46,7 +46,7 @@ QUIET_S: Final = 8.0
 READY_S: Final = 30.0
 DAMAGED_NODE: Final = 1
 PAGE: Final = 4096
-NAMED: Final = re.compile(r"segment|checkpoint|state|origin|damaged|cannot start: /\S")
+NAMED: Final = re.compile(r"segment|checkpoint|state|origin|meta\.properties|damaged|cannot start: /\S")
 """What a node that refuses to start must say, or the file's name."""
 
 
