@@ -21,7 +21,7 @@ from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
 from lockstep.storage.peers.limits import PeerError
 from lockstep.storage.rate_limited_log import RateLimitedLog
-from lockstep.storage.types import StorageError
+from lockstep.storage.types import StorageError, StorageFull
 
 log = logging.getLogger("lockstep.metadata")
 
@@ -40,6 +40,7 @@ class MetadataVersionControl:
     def founding_commands(self) -> list[Command]:
         """The version of a new cluster, which goes with its id."""
         version = self._versions.version_to_found()
+        self._versions.about_to_record = version or 0
         return [] if version is None else [metadata_version_command(version)]
 
     def check(self, commands: Sequence[Command]) -> None:
@@ -69,8 +70,10 @@ class MetadataVersionControl:
             self._versions.about_to_record = version
             try:
                 await self._append([metadata_version_command(version)])
-            finally:
+            except StorageFull:  # nothing was appended; after any other failure it may be committed yet
                 self._versions.about_to_record = 0
+                raise
+            self._versions.about_to_record = 0
         log.info("metadata version %d, before %d: every node supports it", version, former)
 
     async def look(self) -> None:

@@ -283,12 +283,12 @@ def _log_recovery(group: LogGroup) -> None:
 
 
 def _log_lost_files(group: LogGroup, has_replicas: bool) -> None:
-    """Log which closed log files are missing, cut short, or without a valid header, and the remedy."""
+    """Log which sealed segments' files are missing, cut short, or without a valid header, and the remedy."""
     if lost := group.log.report.lost_files:
         remedy = "their records come from the other nodes" if has_replicas else LOST_FILES_REMEDY
         more = f" and {len(lost) - MAX_LOGGED_FILES} more" if len(lost) > MAX_LOGGED_FILES else ""
         log.error(
-            "log group %d: %d closed log files are lost or cut short; %s: %s%s",
+            "log group %d: files of sealed segments that are lost or cut short: %d; %s: %s%s",
             group.group_id,
             len(lost),
             remedy,

@@ -37,7 +37,8 @@ class MetadataVersions:
         self.known_before = 0
         """The recorded version at this node's last stop: until its image has it, too."""
         self.about_to_record = 0
-        """A version that is being appended; 0 for none."""
+        """A version that is being appended, or was by a controller that lost its leadership over it; 0 for
+        none."""
         self._reported: dict[int, int] = {}
         self._rejected: dict[int, int] = {}
 
@@ -81,7 +82,7 @@ class MetadataVersions:
     @property
     def in_force(self) -> int:
         """The metadata version of the cluster: its commands may be recorded."""
-        return self._image.metadata_version
+        return max(self._image.metadata_version, self.known_before)
 
     def nodes(self) -> list[int]:
         """Every node that gets group 0's log, now or once it is there."""

@@ -116,12 +116,14 @@ def store_files(security: ListenerSecurity) -> list[Path]:
 def _read(security: ListenerSecurity, store: str) -> bytes:
     name = f"{store}.location"
     location: str = security.get(name)
-    if Path(location).is_fifo():  # to open it could block, and it cannot be read again
-        raise security.content_error(name, "is a pipe (FIFO), no regular file")
     try:
+        if Path(location).is_fifo():  # to open it could block, and it cannot be read again
+            raise security.content_error(name, "is a pipe (FIFO), no regular file")
         return read_store(location)
     except UnusableStore as error:
         raise security.content_error(name, str(error)) from None
+    except OSError as error:  # of a directory on the way
+        raise security.content_error(name, error.strerror or str(error)) from None
 
 
 def _key_in_file(security: ListenerSecurity, data: bytes) -> tuple[PrivateKey, list[x509.Certificate]]:
@@ -148,7 +150,7 @@ def _check_pem_type(security: ListenerSecurity, store: str) -> None:
 def _pkcs12(security: ListenerSecurity, store: str, data: bytes) -> pkcs12.PKCS12KeyAndCertificates:
     where = f"{store}.location"
     if security.get(f"{store}.type") == "PEM":
-        raise security.error(where, f"no PEM file, as {store}.type says")
+        raise security.content_error(where, f"no PEM file, as {store}.type says")
     try:
         return load_pkcs12(data, security.get(f"{store}.password"))
     except WrongPassword as error:

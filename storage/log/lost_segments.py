@@ -34,7 +34,7 @@ class LostFile(NamedTuple):
 
     problem: str
     readable_bytes: int
-    """How many bytes from its beginning can be read; 0 where the header is lost, too."""
+    """How many bytes from its beginning can be read: all of them where only the header is invalid."""
 
 
 def read_header_bytes(fs: FileSystem, path: Path) -> tuple[bytes, int]:

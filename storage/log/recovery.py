@@ -349,6 +349,11 @@ class Recovery:
             != (following.previous_end, following.chain)
         ):
             raise CorruptLog(f"{path} byte {scan.offset}: {scan.reason}, below the last checkpoint")
+        if following is None and self._files.is_live(after) and not header.rewritten:
+            raise CorruptLog(
+                f"{path}: where it ends is unknown, as its index file and the header of "
+                f"{self._directory / self._files.name(after)} are lost"
+            )
         segment.summary = SegmentSummary.of(segment.indexes or {})
         segment.frame_ends = None
         return segment

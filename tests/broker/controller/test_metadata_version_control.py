@@ -20,7 +20,7 @@ from lockstep.broker.metadata.metadata_version import metadata_version_command
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
 from lockstep.storage.peers.limits import PeerError
-from lockstep.storage.types import NotLeader
+from lockstep.storage.types import NotLeader, StorageFull
 from tests.broker.peers.test_metadata_versions import NEW, OLD, QUOTA, World
 
 
@@ -67,16 +67,22 @@ async def test_a_look_records_what_all_support_once(caplog: pytest.LogCaptureFix
     await controller.control.look()
     assert not controller.appended
     controller.connect(2, NEW)
+    controller.failure = StorageFull("no room")
+    await controller.control.look()
+    assert controller.versions.about_to_record == 0 and "delayed: no room" in caplog.text
     controller.failure = NotLeader("not any more")
     await controller.control.look()
-    assert controller.versions.about_to_record == 0 and "delayed: not any more" in caplog.text
+    assert controller.versions.about_to_record == NEW, "it may be committed yet: an older node stays rejected"
+    assert controller.versions.report(3, OLD)
     controller.failure = None
     await asyncio.gather(*(controller.control.look() for _ in range(3)))
     assert controller.appended == [metadata_version_command(NEW)]
 
 
 async def test_a_new_cluster_has_the_newest_version_at_once() -> None:
-    assert Controller().control.founding_commands() == [metadata_version_command(NEW)]
+    founder = Controller()
+    assert founder.control.founding_commands() == [metadata_version_command(NEW)]
+    assert founder.versions.report(2, OLD), "one that comes meanwhile must not get it"
     older = Controller()
     older.connect(2, OLD)
     assert older.control.founding_commands() == []

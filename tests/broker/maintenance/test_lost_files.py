@@ -92,7 +92,8 @@ async def test_records_of_a_file_lost_while_stopped_come_while_the_consumer_wait
     assert _trouble(broker) == damage_text(known)
     (line,) = [each for each in caplog.messages if "lost or cut short" in each]
     assert line.startswith(
-        "log group 1: 1 closed log files are lost or cut short; their records come from the other nodes: "
+        "log group 1: files of sealed segments that are lost or cut short: 1; "
+        "their records come from the other nodes: "
     )
     client = await cluster.client(node_id)
     (data,) = await read(client, {0: 10})

@@ -117,12 +117,12 @@ def test_a_node_that_is_too_old_for_what_is_recorded_is_rejected_and_gets_nothin
 
 
 def test_a_version_counts_while_it_is_appended_and_before_it_is_replayed_again() -> None:
-    for name in ("about_to_record", "known_before"):
+    for name, in_force in (("about_to_record", OLD), ("known_before", NEW)):
         world = World(1, 2)
         setattr(world.versions, name, NEW)
         assert world.connect(2, OLD) is not None
         assert not world.versions.may_get_entries(2)
-        assert world.versions.in_force == OLD, "its commands come behind it"
+        assert world.versions.in_force == in_force, "commands of a version come behind its record"
 
 
 def test_rejected_nodes_that_are_remembered_are_few() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.broker.security.key_store import read_key_store, read_trust_store, store_files
-from lockstep.broker.settings.properties import ConfigError
+from lockstep.broker.settings.properties import ConfigError, UnusableFile
 from lockstep.broker.settings.security_settings import ListenerSecurity
 from lockstep.broker.settings.settings_reader import from_texts
 from tests.support.cases import each_case
@@ -188,3 +188,24 @@ def test_the_files_of_a_listener() -> None:
         Path("/c"),
     ]
     assert store_files(security({})) == []
+
+
+def test_a_store_in_a_directory_that_cannot_be_entered_is_an_error_of_its_setting(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """`Path.is_fifo` of Python 3.11 raises some errors of the file system and hides others."""
+
+    def is_fifo(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "is_fifo", is_fifo)
+    with pytest.raises(ConfigError, match=r"ssl\.keystore\.location.*Permission denied"):
+        read_key_store(security(key_texts(tmp_path / "key.pem", "PEM")), NOW)
+
+
+def test_a_file_of_another_form_may_be_right_later(tmp_path: Path) -> None:
+    """It may be half written: the exit status is that of a file, not of a setting."""
+    path = tmp_path / "key.pem"
+    path.write_bytes(b"")
+    with pytest.raises(UnusableFile, match="no PEM file"):
+        read_key_store(security(key_texts(path, "PEM")), NOW)

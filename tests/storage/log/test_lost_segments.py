@@ -256,6 +256,17 @@ def test_a_log_is_refused_where_nobody_knows_what_was_lost() -> None:
         opened(without(files, lost) | {index: files[other]}, salvage=True)
 
 
+def test_a_log_is_refused_where_a_segments_end_is_unknown() -> None:
+    """A scan that stops early at rot would hide batches: neither an index nor the next header has the end."""
+    files, _, sequences = closed_logs()
+    first, second = (file_of(each) for each in sequences[1:3])
+    index = first.replace(".segment", ".index")
+    with pytest.raises(CorruptLog, match=f"{first}: where it ends is unknown"):
+        opened(without(files, index, second), salvage=True)
+    log, _ = opened(without(files, index))
+    log.close()
+
+
 def test_the_first_segment_behind_freed_ones_is_refused_as_its_begin_is_unknown() -> None:
     log, _, disk = two_logs()
     first = log.segments()[0].sequence
