@@ -21,7 +21,18 @@ _ALERT: Final = "_ALERT_"
 class TlsSession:
     """See the module. Args: server_hostname: the name that the certificate of a server has to have."""
 
-    __slots__ = ("_received", "_tls", "feed", "has_ended", "is_drained", "is_open", "take", "write")
+    __slots__ = (
+        "_pending",
+        "_read",
+        "_received",
+        "_tls",
+        "feed",
+        "has_ended",
+        "is_drained",
+        "is_open",
+        "take",
+        "write",
+    )
 
     def __init__(
         self, context: ssl.SSLContext, *, server_side: bool, server_hostname: str | None = None
@@ -29,7 +40,9 @@ class TlsSession:
         received, unsent = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._received = received
         self._tls = context.wrap_bio(received, unsent, server_side, server_hostname)
-        # The library's own methods: each record passes through two of them.
+        # The library's own methods: each record passes through some of them.
+        self._read: Callable[..., Any] = self._tls.read
+        self._pending = self._tls.pending
         self.feed: Callable[[Buffer], int] = received.write
         """Takes over ciphertext from the peer."""
         self.take: Callable[[], bytes] = unsent.read
@@ -90,13 +103,13 @@ class TlsSession:
     def fill(self, buffer: memoryview) -> int:
         """Decrypts what there is as far as the buffer has room, and returns the number of bytes; `is_drained`
         and `has_ended` have the reason where it has more. Raises ssl.SSLError."""
-        read, pending, received = self._tls.read, self._tls.pending, self._received
+        read, pending, received = self._read, self._pending, self._received
         size = len(buffer)
         count = 0
         self.is_drained = self.has_ended = False
         try:
             while count < size:
-                part: int = read(size - count, buffer[count:] if count else buffer)  # type: ignore[assignment]
+                part: int = read(size - count, buffer[count:] if count else buffer)
                 if not part:
                     self.has_ended = True
                     break

@@ -210,7 +210,8 @@ class TlsConnection(asyncio.BufferedProtocol):
                     break
         finally:
             self._decrypting = False
-        self._flush()  # the response to a key update
+        if data := session.take():  # the response to a key update
+            self._transport.write(data)
 
     def _read_on(self) -> None:
         """Continue with bytes that were received before a pause, then read again."""
