@@ -22,6 +22,14 @@ from lockstep.protocol.tls_session import failure_of
 
 _WRONG_NAME: Final = (62, 64)
 """OpenSSL's X509_V_ERR_HOSTNAME_MISMATCH and X509_V_ERR_IP_ADDRESS_MISMATCH."""
+_ENDED: Final = (
+    ssl.SSLEOFError,
+    ssl.SSLZeroReturnError,  # by Python 3.11.2 also where the peer has sent no close_notify
+    ConnectionResetError,
+    ConnectionAbortedError,
+    BrokenPipeError,
+)
+"""The errors of a peer that ends during a handshake."""
 IMPOSSIBLE_ADDRESS: Final = (ValueError, OverflowError)
 """The exceptions for a name or a port that cannot be one."""
 
@@ -55,7 +63,7 @@ def tls_failure(peer: str, error: OSError) -> ClientError:
         return AuthenticationError(
             f"{peer}: the broker's certificate is not accepted: {error.verify_message.rstrip('.')}; {hint}"
         )
-    if isinstance(error, ssl.SSLEOFError | ConnectionResetError | ConnectionAbortedError | BrokenPipeError):
+    if isinstance(error, _ENDED):
         return handshake_failure(peer)
     if isinstance(error, ssl.SSLError):
         failure = failure_of(error)

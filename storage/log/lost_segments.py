@@ -37,6 +37,13 @@ class LostFile(NamedTuple):
     """How many bytes from its beginning can be read: all of them where only the header is invalid."""
 
 
+def unknown_end(path: Path, following: Path) -> CorruptLog:
+    """The error for a segment whose scan nothing confirms: batches behind rot in it would go unnoticed."""
+    return CorruptLog(
+        f"{path}: where it ends is unknown, as its index file and the header of {following} are lost"
+    )
+
+
 def read_header_bytes(fs: FileSystem, path: Path) -> tuple[bytes, int]:
     """Returns the first bytes of a segment's file, and its size. Raises OSError."""
     fd = fs.open(path)

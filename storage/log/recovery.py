@@ -43,6 +43,7 @@ from lockstep.storage.log.lost_segments import (
     read_header_bytes,
     segment_without_file,
     tail_before,
+    unknown_end,
 )
 from lockstep.storage.log.missing_segment import EMPTY_DIRECTORY, describe_missing
 from lockstep.storage.log.origin_file import ORIGIN_NAME
@@ -78,9 +79,7 @@ class Recovery:
         self._group_id = group_id
         self._seed = group_seed(group_id)
         self._segment_bytes = segment_bytes
-        self._frames = 0
-        self._bytes = 0
-        self._rebuilt = 0
+        self._frames = self._bytes = self._rebuilt = 0
         self._reason = ""
         self._promise = 0
         self._salvage_incarnation = salvage_incarnation
@@ -350,10 +349,7 @@ class Recovery:
         ):
             raise CorruptLog(f"{path} byte {scan.offset}: {scan.reason}, below the last checkpoint")
         if following is None and self._files.is_live(after) and not header.rewritten:
-            raise CorruptLog(
-                f"{path}: where it ends is unknown, as its index file and the header of "
-                f"{self._directory / self._files.name(after)} are lost"
-            )
+            raise unknown_end(path, self._directory / self._files.name(after))
         segment.summary = SegmentSummary.of(segment.indexes or {})
         segment.frame_ends = None
         return segment
@@ -374,10 +370,9 @@ class Recovery:
             segment = segment_without_file(
                 path, first, self._segment_bytes, loaded, follows, before, following
             )
-        if segment is None and path.name not in names:
-            raise CorruptLog(self._describe_missing(sequence, names))
         if segment is None:
-            raise CorruptLog(f"{path} byte 0: the segment header does not verify")
+            problem = f"{path} byte 0: the segment header does not verify"
+            raise CorruptLog(problem if path.name in names else self._describe_missing(sequence, names))
         return segment
 
     def _load_index_head(self, sequence: int) -> tuple[IndexHeader, SegmentSummary] | None:

@@ -145,3 +145,12 @@ def test_reasons_of_openssl(reason: str, text: str) -> None:
     error = ssl.SSLError(1, "[SSL] planted")
     error.reason = reason
     assert str(tls_failure("broker:1", error)) == text
+
+
+@each_case(
+    "error",
+    [ssl.SSLEOFError(8, "EOF"), ssl.SSLZeroReturnError(6, "TLS/SSL connection has been closed (EOF)")],
+)
+def test_an_end_during_the_handshake_by_either_of_pythons_errors(error: OSError) -> None:
+    assert isinstance(tls_failure("broker:1", error), ListenerMismatch)
+    assert "as a listener without TLS does" in str(tls_failure("broker:1", error))
