@@ -19,7 +19,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 NAME = "_fast_path"
 SOURCE = Path("lockstep", "broker", "produce", "fast_path.c")
-OPTIONS = ("-std=c11", "-O2", "-fPIC", "-fno-strict-aliasing", "-Wall", "-Wextra")
+OPTIONS = ("-std=c11", "-O2", "-g0", "-fPIC", "-fno-strict-aliasing", "-Wall", "-Wextra")
+"""No debugging information: it names the folder of the build, also where Python was built with it."""
 
 
 class CannotBuild(Exception):
