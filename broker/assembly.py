@@ -129,7 +129,7 @@ class Assembly:
         settings, groups = self._settings, dict[int, LogGroup]()
         self.image = MetadataImage()
         self.nodes = NodeRegistry(settings.node_id, self.image, groups, time.monotonic)
-        self.nodes.metadata_versions.known_before = self._directory.metadata_version
+        self.nodes.metadata_versions.version_at_last_stop = self._directory.metadata_version
         self.fetch_purgatory = FetchPurgatory(self.loop)
         self.cluster = MetadataCache(
             settings, self.image, groups, self.fetch_purgatory, self.nodes.leader_of, time.monotonic

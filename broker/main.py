@@ -62,15 +62,15 @@ def _run(settings: Settings, companion: Companion | None) -> None:
         with asyncio.Runner(loop_factory=_new_loop) as runner:
             runner.run(_serve_until_stopped(settings, companion, ready))
     except (CannotStart, ConfigError, CorruptLog, NewerFormat, StorageError, OSError) as error:
-        late = ready.is_set() and not isinstance(error, CannotStart)
+        after_ready = ready.is_set() and not isinstance(error, CannotStart)
         advice = " (docs/operating.md, A damaged log)" if isinstance(error, CorruptLog) else ""
         log.critical(
             "%s: %s%s",
-            "ended by an error" if late else "cannot start",
+            "ended by an error" if after_ready else "cannot start",
             describe_os_error(error) if isinstance(error, OSError) else error,
             advice,
         )
-        raise SystemExit(EXIT_FATAL if late else _exit_status(error)) from None
+        raise SystemExit(EXIT_FATAL if after_ready else _exit_status(error)) from None
 
 
 def _exit_status(error: BaseException) -> int:

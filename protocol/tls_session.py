@@ -28,8 +28,8 @@ class TlsSession:
         "_tls",
         "feed",
         "has_ended",
-        "is_drained",
         "is_open",
+        "needs_input",
         "take",
         "write",
     )
@@ -51,7 +51,7 @@ class TlsSession:
         """Encrypts plaintext, and returns how many bytes of it. Raises ssl.SSLError."""
         self.is_open = False
         """True after the handshake."""
-        self.is_drained = False
+        self.needs_input = False
         """True where the last `fill` left nothing to decrypt."""
         self.has_ended = False
         """True where the last `fill` came to the peer's end of TLS."""
@@ -101,12 +101,12 @@ class TlsSession:
             return None
 
     def fill(self, buffer: memoryview) -> int:
-        """Decrypts what there is as far as the buffer has room, and returns the number of bytes; `is_drained`
-        and `has_ended` have the reason where it has more. Raises ssl.SSLError."""
+        """Decrypts what there is as far as the buffer has room, and returns the number of bytes;
+        `needs_input` and `has_ended` have the reason where it has more. Raises ssl.SSLError."""
         read, pending, received = self._read, self._pending, self._received
         size = len(buffer)
         count = 0
-        self.is_drained = self.has_ended = False
+        self.needs_input = self.has_ended = False
         try:
             while count < size:
                 part: int = read(size - count, buffer[count:] if count else buffer)
@@ -115,10 +115,10 @@ class TlsSession:
                     break
                 count += part
                 if not received.pending and not pending():  # an exception would cost more
-                    self.is_drained = True
+                    self.needs_input = True
                     break
         except ssl.SSLWantReadError:
-            self.is_drained = True
+            self.needs_input = True
         return count
 
     def end(self) -> None:

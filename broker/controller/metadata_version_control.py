@@ -40,7 +40,7 @@ class MetadataVersionControl:
     def founding_commands(self) -> list[Command]:
         """The version of a new cluster, which goes with its id."""
         version = self._versions.version_to_found()
-        self._versions.about_to_record = version or 0
+        self._versions.version_being_appended = version or 0
         return [] if version is None else [metadata_version_command(version)]
 
     def check(self, commands: Sequence[Command]) -> None:
@@ -67,13 +67,13 @@ class MetadataVersionControl:
             version, former = self._versions.version_to_record(), self._versions.in_force
             if version is None:
                 return
-            self._versions.about_to_record = version
+            self._versions.version_being_appended = version
             try:
                 await self._append([metadata_version_command(version)])
             except StorageFull:  # nothing was appended; after any other failure it may be committed yet
-                self._versions.about_to_record = 0
+                self._versions.version_being_appended = 0
                 raise
-            self._versions.about_to_record = 0
+            self._versions.version_being_appended = 0
         log.info("metadata version %d, before %d: every node supports it", version, former)
 
     async def look(self) -> None:

@@ -58,12 +58,12 @@ class TlsConnection(asyncio.BufferedProtocol):
     __slots__ = (
         "_closing",
         "_connection",
+        "_connection_paused",
         "_decrypting",
         "_is_open",
         "_max_unsent",
         "_output",
         "_output_bytes",
-        "_paused_client",
         "_reading",
         "_received_bytes",
         "_session",
@@ -86,7 +86,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._reading = True
         self._decrypting = False
         self._writable = True
-        self._paused_client = False
+        self._connection_paused = False
         """True while the connection was told to write no more."""
         self._closing = False
         self._received_bytes = 0
@@ -124,12 +124,12 @@ class TlsConnection(asyncio.BufferedProtocol):
 
     def pause_writing(self) -> None:
         self._writable = False
-        self._tell_client()
+        self._update_write_pause()
 
     def resume_writing(self) -> None:
         self._writable = True
         self._encrypt()
-        self._tell_client()
+        self._update_write_pause()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_timeout()
@@ -206,7 +206,7 @@ class TlsConnection(asyncio.BufferedProtocol):
                     connection.buffer_updated(count)
                 if session.has_ended:
                     self.close()
-                if session.is_drained:
+                if session.needs_input:
                     break
         finally:
             self._decrypting = False
@@ -241,14 +241,14 @@ class TlsConnection(asyncio.BufferedProtocol):
         if data := self._session.take():
             self._transport.write(data)
 
-    def _tell_client(self) -> None:
+    def _update_write_pause(self) -> None:
         """Tell the connection whether it may write."""
         unsent = self.get_write_buffer_size()
-        if not self._paused_client and unsent > self._max_unsent:
-            self._paused_client = True
+        if not self._connection_paused and unsent > self._max_unsent:
+            self._connection_paused = True
             self._connection.pause_writing()
-        elif self._paused_client and unsent <= self._max_unsent // 4:
-            self._paused_client = False
+        elif self._connection_paused and unsent <= self._max_unsent // 4:
+            self._connection_paused = False
             self._connection.resume_writing()
 
     def _end(self) -> None:
@@ -288,7 +288,7 @@ class TlsConnection(asyncio.BufferedProtocol):
             self._output.append(memoryview(each))
             self._output_bytes += len(each)
         self._encrypt()
-        self._tell_client()
+        self._update_write_pause()
 
     def pause_reading(self) -> None:
         """Give the connection nothing more."""

@@ -334,9 +334,9 @@ def _log_salvage(group: LogGroup) -> None:
         )
     if report.salvaged_state:
         log.warning("log group %d: its state is damaged, this node joins it as a new member", group_id)
-    if report.passed_over:
+    if report.skipped_segments:
         log.error(
             "log group %d: its log begins behind a gap, unless what is missing was freed: %s",
             group_id,
-            report.passed_over,
+            report.skipped_segments,
         )

@@ -32,11 +32,11 @@ class MetadataVersions:
     def __init__(self, node_id: int, image: MetadataImage) -> None:
         self._node_id = node_id
         self._image = image
-        self.is_connected: Callable[[int], bool] = _is_alone
+        self.is_connected: Callable[[int], bool] = _never_connected
         """Whether a connection from a node is open, whose handshake `report` has seen."""
-        self.known_before = 0
+        self.version_at_last_stop = 0
         """The recorded version at this node's last stop: until its image has it, too."""
-        self.about_to_record = 0
+        self.version_being_appended = 0
         """A version that is being appended, or was by a controller that lost its leadership over it; 0 for
         none."""
         self._reported: dict[int, int] = {}
@@ -75,14 +75,14 @@ class MetadataVersions:
 
     @property
     def _needed_version(self) -> int:
-        return max(self._image.recorded_version, self.known_before, self.about_to_record)
+        return max(self._image.recorded_version, self.version_at_last_stop, self.version_being_appended)
 
     # --- what the cluster has -------------------------------------------------------------------------------
 
     @property
     def in_force(self) -> int:
         """The metadata version of the cluster: its commands may be recorded."""
-        return max(self._image.metadata_version, self.known_before)
+        return max(self._image.metadata_version, self.version_at_last_stop)
 
     def nodes(self) -> list[int]:
         """Every node that gets group 0's log, now or once it is there."""
@@ -151,5 +151,5 @@ def _too_old(node_id: int, supported: int, needed: int) -> str:
     return f"{text}: start it with the Lockstep of the other nodes"
 
 
-def _is_alone(node_id: int) -> bool:
+def _never_connected(node_id: int) -> bool:
     return False

@@ -151,7 +151,7 @@ class Recovery:
             dropped = checkpoints.pop()
             segments, scanned, tail = self._find_from_older(checkpoints, broken, names, error)
         files, end = self._files, _end_of(scanned, self._start)
-        passed_over = self._describe_passed_over(names) if self._salvaged_state else ""
+        skipped_segments = self._describe_skipped_segments(names) if self._salvaged_state else ""
         for segment in segments:
             self._flush(segment)
         if dropped is not None:  # the log may end below its place from now on
@@ -176,7 +176,7 @@ class Recovery:
             state_file.damaged,
             self._salvaged_from,
             self._salvaged_state,
-            passed_over,
+            skipped_segments,
             tuple(each.problem for _, each in sorted(self._lost.items())),
         )
         present = set(names)
@@ -244,7 +244,7 @@ class Recovery:
         held = frames_between(missing, self._files, self._load_index_head, self._header)
         return describe_missing(self._directory, names, missing, self._state.joins, *held)
 
-    def _describe_passed_over(self, names: list[str]) -> str:
+    def _describe_skipped_segments(self, names: list[str]) -> str:
         """The line about segments that are missing below those that salvage took, while there are older ones.
         They may have been freed: the state that said so is lost. The new one begins behind them, so to put
         them back does not help. Empty after an installation: what is older is of the log before it."""
@@ -271,15 +271,15 @@ class Recovery:
         """Raises CorruptLog for a truncated file: segments have their full size before they have a header.
         Below the checkpoint that, and a lost file, is only noted."""
         path = self._directory / self._files.name(sequence)
-        is_needed = sequence >= self._start or self._salvaged_state
+        must_be_readable = sequence >= self._start or self._salvaged_state
         read, unread = partial(read_header_bytes, self._fs, path), list[OSError]()
-        got = read() if is_needed else unless_lost(read, unread)
+        got = read() if must_be_readable else unless_lost(read, unread)
         if got is None:
             problem = "the segment is missing" if unread[0].errno == errno.ENOENT else str(unread[0])
             self._lost[sequence] = LostFile(f"{path}: {problem}", 0)
             return None
         data, size = got
-        if not is_needed:
+        if not must_be_readable:
             self._lost[sequence] = LostFile(f"{path} byte 0: the segment header does not verify", size)
         found = decode_segment_header(data)
         if found is None:
@@ -296,7 +296,7 @@ class Recovery:
             return None
         if size < header.segment_bytes:
             problem = f"{path} byte {size}: the file ends here, it had {header.segment_bytes} bytes"
-            if not is_needed:
+            if not must_be_readable:
                 self._lost[sequence] = LostFile(problem, size)
                 return header
             if self._salvage_incarnation is not None and sequence > self._start:
@@ -472,21 +472,21 @@ class Recovery:
     ) -> None:
         """Decides whether the scan's end is corruption or an end that a crash can leave. Raises CorruptLog
         with the place. For salvage, corruption above the checkpoint is an end as well."""
-        claim, claim_at = self._promise, ""
+        claim, promise_at = self._promise, ""
         last = scanned[-1] if scanned else None
         if last is not None:
             found, at = self._highest_promise(last.sequence, last.end)
             if found > claim:
-                claim, claim_at = found, f"a marker at byte {at}"
+                claim, promise_at = found, f"a marker at byte {at}"
         following = last.sequence + 1 if last is not None else start
         for sequence in [s for s in self._files.live if s >= following]:
             header = self._header(sequence)
             if header is not None and header.flushed > claim:
-                claim, claim_at = header.flushed, f"the header of segment {sequence}"
+                claim, promise_at = header.flushed, f"the header of segment {sequence}"
             if sequence == following:
                 found, at = self._highest_promise(sequence, SEGMENT_HEADER_BYTES)
                 if found > claim:
-                    claim, claim_at = found, f"a marker in segment {sequence} at byte {at}"
+                    claim, promise_at = found, f"a marker in segment {sequence} at byte {at}"
         if end < claim:
             is_salvage = self._salvage_incarnation is not None
             if is_salvage and scanned and (placed is None or end >= placed.position):
@@ -501,7 +501,7 @@ class Recovery:
             path = self._directory / self._files.name(segment_of(position))
             raise CorruptLog(
                 f"{path} byte {byte_of(position)}: {reason}, but the log was flushed up to "
-                f"{position_text(claim)}{f' (by {claim_at})' if claim_at else ''}"
+                f"{position_text(claim)}{f' (by {promise_at})' if promise_at else ''}"
             )
 
     def _highest_promise(self, sequence: int, offset: int) -> tuple[int, int]:

@@ -31,7 +31,7 @@ class RecoveryReport:
     none."""
     salvaged_state: bool = False
     """The hard state was lost and re-created: this is another incarnation."""
-    passed_over: str = ""
+    skipped_segments: str = ""
     """After that: which segments are not there, though there are older ones; empty where none is missing."""
     lost_files: tuple[str, ...] = ()
     """Segment files below the checkpoint that are missing, cut short, or without a valid header."""

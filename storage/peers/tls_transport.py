@@ -120,7 +120,7 @@ class TlsTransport(asyncio.BufferedProtocol):
                 incoming.buffer_updated(count)
             if session.has_ended:
                 self.close()
-            if session.is_drained:
+            if session.needs_input:
                 break
         self._flush(session)  # the response to a key update
 

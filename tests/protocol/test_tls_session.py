@@ -71,12 +71,12 @@ def test_plaintext_comes_out_as_it_went_in() -> None:
     assert server.undecrypted_bytes > len(sent)
     found = bytearray()
     buffer = memoryview(bytearray(2 * RECORD + 5))
-    while not server.is_drained:
+    while not server.needs_input:
         count = server.fill(buffer)
-        assert count == len(buffer) or server.is_drained
+        assert count == len(buffer) or server.needs_input
         found += buffer[:count]
     assert found == sent and not server.has_ended and server.undecrypted_bytes == 0
-    assert server.fill(buffer) == 0 and server.is_drained, "nothing has come since"
+    assert server.fill(buffer) == 0 and server.needs_input, "nothing has come since"
 
 
 def test_a_record_that_has_not_come_whole_waits() -> None:
@@ -86,7 +86,7 @@ def test_a_record_that_has_not_come_whole_waits() -> None:
     data = client.take()
     server.feed(data[:-1])
     buffer = memoryview(bytearray(100))
-    assert server.fill(buffer) == 3 and server.is_drained and bytes(buffer[:3]) == b"abc"
+    assert server.fill(buffer) == 3 and server.needs_input and bytes(buffer[:3]) == b"abc"
     assert server.read(100) is None and server.read_into(buffer) is None
     server.feed(data[-1:])
     assert server.read(2) == b"de" and server.undecrypted_bytes == 1
@@ -100,7 +100,7 @@ def test_the_end_follows_what_was_written() -> None:
     client.end()
     carry(client, server)
     buffer = memoryview(bytearray(100))
-    assert server.fill(buffer) == 4 and server.has_ended and not server.is_drained
+    assert server.fill(buffer) == 4 and server.has_ended and not server.needs_input
     assert server.fill(buffer) == 0 and server.has_ended
     assert server.read(1) == b"" and server.read_into(buffer) == 0
     with pytest.raises(ssl.SSLError):

@@ -69,10 +69,12 @@ async def test_a_look_records_what_all_support_once(caplog: pytest.LogCaptureFix
     controller.connect(2, NEW)
     controller.failure = StorageFull("no room")
     await controller.control.look()
-    assert controller.versions.about_to_record == 0 and "delayed: no room" in caplog.text
+    assert controller.versions.version_being_appended == 0 and "delayed: no room" in caplog.text
     controller.failure = NotLeader("not any more")
     await controller.control.look()
-    assert controller.versions.about_to_record == NEW, "it may be committed yet: an older node stays rejected"
+    assert controller.versions.version_being_appended == NEW, (
+        "it may be committed yet: an older node stays rejected"
+    )
     assert controller.versions.report(3, OLD)
     controller.failure = None
     await asyncio.gather(*(controller.control.look() for _ in range(3)))
@@ -94,7 +96,7 @@ async def test_no_node_is_registered_while_a_version_is_recorded_that_it_does_no
     controller.goes_on.clear()
     recording = asyncio.ensure_future(controller.control.record_next())
     await asyncio.sleep(0)
-    assert controller.versions.about_to_record == NEW
+    assert controller.versions.version_being_appended == NEW
     registering = asyncio.ensure_future(controller.control.register(NodeEntry(2)))
     await asyncio.sleep(0)
     controller.goes_on.set()

@@ -117,7 +117,7 @@ def test_a_node_that_is_too_old_for_what_is_recorded_is_rejected_and_gets_nothin
 
 
 def test_a_version_counts_while_it_is_appended_and_before_it_is_replayed_again() -> None:
-    for name, in_force in (("about_to_record", OLD), ("known_before", NEW)):
+    for name, in_force in (("version_being_appended", OLD), ("version_at_last_stop", NEW)):
         world = World(1, 2)
         setattr(world.versions, name, NEW)
         assert world.connect(2, OLD) is not None
