@@ -82,7 +82,8 @@ _KAFKA_PYTHON = {
     STRANGER: r"(?i)alert.(unknown.ca|certificate.unknown|bad.certificate)",
     MISSING: r"(?i)alert.(certificate.required|bad.certificate)",
     NO_TLS: r"Unable to bootstrap|NoBrokersAvailable",
-    TLS: r"SSL connection closed by server during handshake|EOF occurred in violation of protocol",
+    TLS: r"SSL connection closed by server during handshake|EOF occurred in violation of protocol"
+    r"|TLS/SSL connection has been closed",  # the last by Python 3.11.2
 }
 _DISCONNECTED = r"socket disconnected"
 """It loses an answer with whose bytes the end of the connection comes."""
