@@ -74,7 +74,7 @@ def _run(settings: Settings, companion: Companion | None) -> None:
 
 
 def _exit_status(error: BaseException) -> int:
-    """The exit status of a failed start: another one can help, or no start with these settings."""
+    """The exit status of a failed start: 1 where a later one may work, 2 where none can with the settings."""
     if isinstance(error, ConfigError | ContradictorySettings) and not isinstance(error, UnusableFile):
         return EXIT_WRONG_SETTING
     return EXIT_BAD_START

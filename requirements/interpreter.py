@@ -1,6 +1,6 @@
 """How this Python was built, in a line; with `--preferred`, exit 0 where `make setup` should take it.
 
-A build guided by a profile serves a request with some tenth less CPU (decision 59). Uses nothing but the
+A build guided by a profile serves a request with less CPU (decision 59). Uses nothing but the
 standard library: `make_venv.sh` runs it with interpreters that have nothing else.
 """
 

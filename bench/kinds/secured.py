@@ -1,10 +1,10 @@
 """`python -m bench secured`: what TLS and logins cost, Lockstep and Apache Kafka in turns, one node each.
 
-Owns: the blocks, their sizes, the order of sessions, and the ratios and goals, which are those of the step
-on security. Each broker serves a PLAINTEXT and a SASL_SSL listener in one process; every block runs over
-both, one right after the other, so that a broker's own ratio of them is of one moment. One side is alive at a
-time; rounds are mirrored (ABBA). All jobs are the load generator's own: the less a client does beside its
-encryption, the more of a figure is the broker's.
+Owns: the blocks, their sizes, the order of sessions, and the ratios and goals. Each broker serves a PLAINTEXT
+and a SASL_SSL listener in one process; every block runs over both, one right after the other, so that a
+broker's own ratio of them is of one moment. One side is alive at a time; rounds are mirrored (ABBA). All jobs
+are the load generator's own: the less a client does beside its encryption, the more of a figure is the
+broker's.
 """
 
 from __future__ import annotations
@@ -64,23 +64,18 @@ PAIRS: Final = ("flush", "os")
 
 
 def _ratios() -> Iterable[Ratio]:
-    for way, protocol in WAYS.items():
+    """Both brokers over each listener, then each broker's encrypted listener against its own plain one."""
+    compared = [(way, protocol, way, "") for way, protocol in WAYS.items()]
+    compared.append(("own", f"{WAYS[TLS]} against its own {WAYS[PLAIN]}", TLS, PLAIN))
+    for prefix, what, way, plain in compared:
         for name, title, unit, figure in _ROWS:
             for pair in PAIRS:
                 policies, words = POLICY_PAIRS[pair]
-                full = f"{protocol}: {title}, {words}"
-                yield Ratio(f"{way}.{name}.{pair}", full, unit, figure.format(way), policies)
+                full, own = f"{what}: {title}, {words}", figure.format(plain) if plain else ""
+                yield Ratio(f"{prefix}.{name}.{pair}", full, unit, figure.format(way), policies, own=own)
         for name, title, unit, figure in _READS:
-            yield Ratio(f"{way}.{name}", f"{protocol}: {title}", unit, figure.format(way), NO_POLICY)
-    own = f"{WAYS[TLS]} against its own {WAYS[PLAIN]}"
-    for name, title, unit, figure in _ROWS:
-        for pair in PAIRS:
-            policies, words = POLICY_PAIRS[pair]
-            full, plain = f"{own}: {title}, {words}", figure.format(PLAIN)
-            yield Ratio(f"own.{name}.{pair}", full, unit, figure.format(TLS), policies, own=plain)
-    for name, title, unit, figure in _READS:
-        full, plain = f"{own}: {title}", figure.format(PLAIN)
-        yield Ratio(f"own.{name}", full, unit, figure.format(TLS), NO_POLICY, own=plain)
+            full, own = f"{what}: {title}", figure.format(plain) if plain else ""
+            yield Ratio(f"{prefix}.{name}", full, unit, figure.format(way), NO_POLICY, own=own)
 
 
 RATIOS: Final = {ratio.name: ratio for ratio in _ratios()}
@@ -104,7 +99,7 @@ class Planned:
 
 
 def _policies_of(kind: str) -> list[tuple[str, ...]]:
-    """Kafka serves both policies in one life, Lockstep each in one of its own."""
+    """One Kafka process serves both policies, Lockstep has a process for each."""
     return [(FLUSH, OS)] if kind == "kafka" else [(FLUSH,), (OS,)]
 
 
