@@ -119,7 +119,7 @@ class Inputs:
             (count,) = struct.unpack_from(">i", made, 57)
             self._next[index, producer] = (sequence + count) & 0x7FFFFFFF
             if rng.random() < 0.05:
-                sequence = rng.choice((0, sequence + 1, -1, (1 << 31) - 1))
+                sequence = rng.choice((0, sequence + 1 & 0x7FFFFFFF, -1, (1 << 31) - 1))
             struct.pack_into(">qhi", made, 43, producer, int(rng.random() < 0.02), sequence)
         if rng.random() < 0.01:  # the future
             struct.pack_into(">q", made, 35, rng.choice((NOW_MS + 3_600_001, 1 << 62, (1 << 63) - 1)))

@@ -42,3 +42,8 @@ def test_a_seed_is_the_same_inputs() -> None:
     drawn = [one.several() for _ in range(20)]
     assert drawn == [same.several() for _ in range(20)]
     assert drawn != [other.several() for _ in range(20)]
+
+
+def test_sequences_go_on_from_zero_behind_the_largest() -> None:
+    inputs = Inputs(5, lambda partition, producer: (1 << 31) - 2)
+    assert all(inputs.several() for _ in range(100))
