@@ -103,8 +103,9 @@ class ControlPartition:
                     self.on_close(closed)
             case {"do": "log_start", "partition": int(local_id), "offset": int(offset)}:
                 partition = self.partitions.get(local_id)
-                if partition is not None:
-                    partition.log_start_offset = max(partition.log_start_offset, offset)
+                if partition is None:
+                    return  # closed meanwhile
+                partition.log_start_offset = max(partition.log_start_offset, offset)
             case _:
                 raise CorruptLog(f"unknown control command: {command!r}")
 

@@ -292,8 +292,7 @@ class MetadataImage:
     def _apply(self, command: Command) -> None:
         match command:
             case {"do": "cluster", "id": str(cluster_id)}:
-                if self.cluster_id is None:
-                    self.cluster_id = cluster_id
+                self.cluster_id = self.cluster_id or cluster_id  # the first one stays
             case {
                 "do": "create",
                 "topic": str(name),
