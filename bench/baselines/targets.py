@@ -129,8 +129,8 @@ class ThreeBrokers(NodesSession):
         raise AssertionError(f"{self.broker.name} keeps what it has on disks")
 
     def start_job(self, name: str, **words: Any) -> Any:
-        """Like `NodesSession`; lanes keep to their partitions' leaders."""
-        if name == "lanes" and "ports" not in words:
+        """Like `NodesSession`; producers keep to their partitions' leaders."""
+        if name == "pipelined_loop" and "ports" not in words:
             words["ports"] = [self.cluster.nodes[node].port for node in self.leaders(words["topic"])]
             words["port"] = words["ports"][0]
         return super().start_job(name, **words)

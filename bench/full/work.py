@@ -58,8 +58,8 @@ def _measure(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
     return block
 
 
-def _lanes(session: AnySession, cell: Cell, raw: Path, rate: int) -> dict[str, Any]:
-    """The words of job "lanes" for a cell."""
+def _producer_words(session: AnySession, cell: Cell, raw: Path, rate: int) -> dict[str, Any]:
+    """The parameters of the job "pipelined_loop" for a cell."""
     workload = cell.workload
     times = (workload.warmup_s, workload.seconds)
     if not session.broker.keeps:
@@ -78,28 +78,28 @@ def _lanes(session: AnySession, cell: Cell, raw: Path, rate: int) -> dict[str, A
 
 
 def _for_a_while(words: dict[str, Any]) -> dict[str, Any]:
-    """The same lanes, to warm up with."""
+    """The same producers, to warm up with."""
     return {**words, "keep": "", "warmup_s": 0.0, "seconds": WARM_S}
 
 
-def _warm_lanes(session: AnySession, policy: str, words: dict[str, Any]) -> None:
-    """The same lanes for a while on a topic of their own, for brokers on a virtual machine alone: others
+def _warm_producers(session: AnySession, policy: str, words: dict[str, Any]) -> None:
+    """The same producers for a while on a topic of their own, for brokers on a virtual machine alone: others
     compile nothing, and those in memory would fill it."""
     if session.kind != "kafka":
         return
     topic = session.topic(policy, words["partitions"])
-    session.warm(lambda: session.job("lanes", topic=topic, **_for_a_while(words)))
+    session.warm(lambda: session.job("pipelined_loop", topic=topic, **_for_a_while(words)))
 
 
 def _produce(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
     """Producers at a rate, or as fast as their windows allow."""
-    words = _lanes(session, cell, raw, cell.at["rate"])
+    words = _producer_words(session, cell, raw, cell.at["rate"])
 
     def work(topic: str) -> Block:
-        result = session.job("lanes", topic=topic, **words)
+        result = session.job("pipelined_loop", topic=topic, **words)
         return {**result, "writes": result["total_requests"]}
 
-    _warm_lanes(session, policy, words)
+    _warm_producers(session, policy, words)
     outstanding = words["producers"] * words["window"]
     partitions = words["partitions"]
     block = session.measure(str(cell), policy, work, partitions=partitions, max_outstanding=outstanding)
@@ -115,13 +115,13 @@ def _produce(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
 def _drain(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
     """A backlog is read again and again while a producer goes on writing at its rate, all its window long."""
     topic, filled = blocks.fill(session, policy, cell.at["backlog_mb"] << 20)
-    words = _lanes(session, cell, raw, cell.at["rate"])
+    words = _producer_words(session, cell, raw, cell.at["rate"])
 
     acknowledged = filled["figures"]["total_records"]
 
     def both(reading_s: float, **writing: Any) -> tuple[Block, Block]:
         nonlocal acknowledged
-        with session.running_job("lanes", topic=topic, **writing) as writer:
+        with session.running_job("pipelined_loop", topic=topic, **writing) as writer:
             time.sleep(DRAIN_LEAD_S)
             read = session.job("read_backlog", topic=topic, seconds=reading_s)
         written = session.finish_job(writer)
@@ -163,12 +163,12 @@ def _fan_out(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
 def _idle(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
     """Sixteen producers beside so many connections that say nothing; what one of these costs in memory."""
     count = cell.at["connections"]
-    words = {**_lanes(session, cell, raw, 0), "producers": PRODUCERS, "window": 1, "records": 1}
-    _warm_lanes(session, policy, words)
+    words = {**_producer_words(session, cell, raw, 0), "producers": PRODUCERS, "window": 1, "records": 1}
+    _warm_producers(session, policy, words)
     with session.idle_connections(count) as kib_each:
 
         def work(topic: str) -> Block:
-            result = session.job("lanes", topic=topic, **words)
+            result = session.job("pipelined_loop", topic=topic, **words)
             return {**result, "writes": result["total_requests"], "kib_each_connection": kib_each}
 
         block = session.measure(str(cell), policy, work, max_outstanding=PRODUCERS)

@@ -61,7 +61,7 @@ def _load(
     def work(topic: str) -> Block:
         words = {"partitions": partitions, "producers": producers, "rate": RATE, "window": WINDOW}
         times = {"warmup_s": lengths.warmup_s, "seconds": lengths.seconds}
-        result = session.job("lanes", topic=topic, records=1, **words, **times)
+        result = session.job("pipelined_loop", topic=topic, records=1, **words, **times)
         return {**result, "writes": result["total_requests"]}
 
     return work

@@ -32,12 +32,12 @@ START_S = 0.2
 def run_clients(clients: Sequence[Child], job: Block, warmup_s: float, seconds: float) -> list[Block]:
     """The job in all of them at once; their results. RoundFailed."""
     for number, child in enumerate(clients):
-        child.tell({**job, "number": number})
+        child.send({**job, "number": number})
     for child in clients:
         child.next_response()
     opens_ns = time.monotonic_ns() + int((START_S + warmup_s) * 1e9)
     for child in clients:
-        child.tell({"opens_ns": opens_ns, "closes_ns": opens_ns + int(seconds * 1e9)})
+        child.send({"opens_ns": opens_ns, "closes_ns": opens_ns + int(seconds * 1e9)})
     return [child.next_response(warmup_s + seconds + READY_TIMEOUT_S) for child in clients]
 
 

@@ -20,7 +20,7 @@ from bench.figures.ratios import ANY, BASELINE, NO_POLICY, POLICY_PAIRS, SUBJECT
 from bench.runner import COMPARED, Comparison, Options
 from bench.sessions import blocks
 from bench.sessions.jobs import Block, RoundFailed
-from bench.sessions.secured import PLAIN, TLS, WAYS, Credentials, SecuredSession
+from bench.sessions.secured import PLAIN, PROTOCOLS, TLS, Credentials, SecuredSession
 from bench.sessions.setup import Setup
 from bench.settings import FILL_BATCH_RECORDS, FLUSH, OS, PRODUCER_IN_FLIGHT, PRODUCERS, RECORD_BYTES, Sizes
 
@@ -64,18 +64,19 @@ PAIRS: Final = ("flush", "os")
 
 
 def _ratios() -> Iterable[Ratio]:
-    """Both brokers over each listener, then each broker's encrypted listener against its own plain one."""
-    compared = [(way, protocol, way, "") for way, protocol in WAYS.items()]
-    compared.append(("own", f"{WAYS[TLS]} against its own {WAYS[PLAIN]}", TLS, PLAIN))
-    for prefix, what, way, plain in compared:
+    """Both brokers over each listener, then each broker's encrypted listener against its own plaintext
+    one."""
+    compared = [(listener, protocol, listener, "") for listener, protocol in PROTOCOLS.items()]
+    compared.append(("own", f"{PROTOCOLS[TLS]} against its own {PROTOCOLS[PLAIN]}", TLS, PLAIN))
+    for prefix, what, listener, plain in compared:
         for name, title, unit, figure in _ROWS:
             for pair in PAIRS:
                 policies, words = POLICY_PAIRS[pair]
                 full, own = f"{what}: {title}, {words}", figure.format(plain) if plain else ""
-                yield Ratio(f"{prefix}.{name}.{pair}", full, unit, figure.format(way), policies, own=own)
+                yield Ratio(f"{prefix}.{name}.{pair}", full, unit, figure.format(listener), policies, own=own)
         for name, title, unit, figure in _READS:
             full, own = f"{what}: {title}", figure.format(plain) if plain else ""
-            yield Ratio(f"{prefix}.{name}", full, unit, figure.format(way), NO_POLICY, own=own)
+            yield Ratio(f"{prefix}.{name}", full, unit, figure.format(listener), NO_POLICY, own=own)
 
 
 RATIOS: Final = {ratio.name: ratio for ratio in _ratios()}
@@ -138,14 +139,14 @@ class Secured(Comparison[Planned, SecuredSession]):
 
     def measure(self, planned: Planned, session: SecuredSession) -> None:
         session.open()
-        ways = [*WAYS] if planned.round % 2 == 0 else [*WAYS][::-1]
+        listeners = [*PROTOCOLS] if planned.round % 2 == 0 else [*PROTOCOLS][::-1]
         for policy in session.policies:
-            for way in ways:
-                session.way = way
+            for listener in listeners:
+                session.listener = listener
                 produce(session, policy)
-                blocks.closed_loop(session, f"latency16_{way}", policy, PRODUCERS)
+                blocks.closed_loop(session, f"latency16_{listener}", policy, PRODUCERS)
         if FLUSH in session.policies:
-            read(session, ways)
+            read(session, listeners)
 
 
 def produce(session: SecuredSession, policy: str) -> None:
@@ -154,10 +155,10 @@ def produce(session: SecuredSession, policy: str) -> None:
     timing = {"seconds": session.sizes.latency_s, "warmup_s": session.sizes.latency_warmup_s}
 
     def work(topic: str) -> Block:
-        result = session.job("lanes", topic=topic, producers=1, **shape, **timing)
+        result = session.job("pipelined_loop", topic=topic, producers=1, **shape, **timing)
         return {**result, "writes": result["total_requests"]}
 
-    block = session.measure(f"produce_{session.way}", policy, work, max_outstanding=PRODUCER_IN_FLIGHT)
+    block = session.measure(f"produce_{session.listener}", policy, work, max_outstanding=PRODUCER_IN_FLIGHT)
     figures = block["figures"]
     add_cpu_per_gb(block, figures["total_records"] * RECORD_BYTES)
     blocks.report(
@@ -165,18 +166,18 @@ def produce(session: SecuredSession, policy: str) -> None:
     )
 
 
-def read(session: SecuredSession, ways: Sequence[str]) -> None:
+def read(session: SecuredSession, listeners: Sequence[str]) -> None:
     """A backlog is read over both listeners in turns; once over TLS before, and every batch checked."""
-    session.way = PLAIN
+    session.listener = PLAIN
     topic, filled = blocks.fill(session, session.policies[-1])
-    session.way = TLS
+    session.listener = TLS
     expected = filled["figures"]["total_records"]
     checked = session.job("read_backlog", topic=topic, check=True)
     if checked["records"] != expected:
         raise RoundFailed(f"{session.kind}: {expected} records written, {checked['records']} read")
     for number in range(session.sizes.read_passes):
-        for way in ways if number % 2 == 0 else ways[::-1]:
-            session.way = way
+        for listener in listeners if number % 2 == 0 else listeners[::-1]:
+            session.listener = listener
             _read_once(session, topic)
 
 
@@ -187,7 +188,7 @@ def _read_once(session: SecuredSession, topic: str) -> None:
         result = session.job("read_backlog", topic=topic, seconds=seconds)
         return {**result, "writes": result["requests"]}
 
-    block = session.observe(f"read_{session.way}", ANY, work, max_outstanding=1)
+    block = session.observe(f"read_{session.listener}", ANY, work, max_outstanding=1)
     figures = block["figures"]
     add_cpu_per_gb(block, figures["bytes"])
     log_progress(

@@ -1,9 +1,9 @@
 """`python -m bench.load JOB`: run the job, given as JSON, and print its result as JSON, so that the harness
 can sample the broker meanwhile.
 
-Invariants: every response's correlation id is checked, and its error codes; a job that sees a wrong answer
-fails. Latencies are int64 nanoseconds of the monotonic clock. Exit status: 0; 1 for a job that failed, which
-says {"error": ...}; 2 for what is no JSON; 130 when it was interrupted.
+Invariants: every response's correlation id is checked, and its error codes; a job that sees an unexpected
+response fails. Latencies are int64 nanoseconds of the monotonic clock. Exit status: 0; 1 for a job that
+failed, which says {"error": ...}; 2 for what is no JSON; 130 when it was interrupted.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
-from bench.load.wire import WrongAnswer
+from bench.load.wire import UnexpectedResponse
 
 JOBS = {
     "hold_connections": "bench.load.idle",
     "closed_loop": "bench.load.closed_loop",
     "commit_loop": "bench.load.closed_loop",
-    "lanes": "bench.load.lanes",
+    "pipelined_loop": "bench.load.pipelined_loop",
     "fill": "bench.load.backlog",
     "read_backlog": "bench.load.backlog",
     "fan_out": "bench.load.fan_out",
@@ -44,10 +44,10 @@ JOBS = {
 
 
 def run(job: dict[str, Any]) -> dict[str, Any]:
-    """The job's result. Raises WrongAnswer, OSError, and what clients raise."""
+    """The job's result. Raises UnexpectedResponse, OSError, and what clients raise."""
     name = job["job"]
     if name not in JOBS:
-        raise WrongAnswer(f"there is no job {name!r}, but {', '.join(JOBS)}")
+        raise UnexpectedResponse(f"there is no job {name!r}, but {', '.join(JOBS)}")
     result: dict[str, Any] = getattr(import_module(JOBS[name]), name)(job)
     return result
 

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 from bench.load.latency import quantiles
-from bench.load.wire import WrongAnswer
+from bench.load.wire import UnexpectedResponse
 from lockstep.kafka_client.client import Client
 from lockstep.protocol.lock_words import ATOMIC_TAG
 from lockstep.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
@@ -69,15 +69,18 @@ async def through_client(job: Result) -> tuple[array[int], int]:
 
 
 async def bare(job: Result) -> tuple[array[int], int]:
-    """Like `through_client`, to the node that leads partition 0 when it begins. WrongAnswer for a refusal."""
+    """Like `through_client`, to the node that leads partition 0 when it begins. UnexpectedResponse for a
+    rejection."""
     async with Client(job["bootstrap"]) as client:
         topic = await client.topic(job["topic"])
         connection = await client.leader_of(topic, 0)
         if not connection.features.keys() >= set(FEATURES):
-            raise WrongAnswer(f"the broker does not have {' and '.join(FEATURES)}: it would append parts")
+            raise UnexpectedResponse(
+                f"the broker does not have {' and '.join(FEATURES)}: it would append parts"
+            )
         producer = await connection.call(InitProducerIdRequest(transactional_id=None), InitProducerIdResponse)
         if producer.error_code:
-            raise WrongAnswer(f"no producer id: error code {producer.error_code}")
+            raise UnexpectedResponse(f"no producer id: error code {producer.error_code}")
 
         async def send(append: AppendAttempt) -> None:
             identity = ProducerIdentity(
@@ -89,16 +92,18 @@ async def bare(job: Result) -> tuple[array[int], int]:
                 for part in append.parts.values()
             ]
             request = atomic_request(topic.name, batches)
-            answer = await connection.call(request, ProduceResponse, newest=NAMES_TOPICS)
-            for each in answer.responses[0].partition_responses:
+            response = await connection.call(request, ProduceResponse, newest=NAMES_TOPICS)
+            for each in response.responses[0].partition_responses:
                 if each.error_code:
-                    raise WrongAnswer(f"refused with error code {each.error_code}: {each.error_message}")
+                    raise UnexpectedResponse(
+                        f"rejected with error code {each.error_code}: {each.error_message}"
+                    )
 
         return await _time_sends(job, send)
 
 
 def atomic_request(topic: str, batches: list[bytes]) -> ProduceRequest:
-    """One batch for each partition from 0 on, taken or refused together."""
+    """One batch for each partition from 0 on, all appended or none."""
     parts = [PartitionProduceData(index=index, records=batch) for index, batch in enumerate(batches)]
     request = ProduceRequest(
         acks=-1,

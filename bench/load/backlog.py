@@ -2,7 +2,7 @@
 
 Owns: the pipelined fill, and `Reader`, one connection with one Fetch in flight. Invariants: every response's
 correlation id, error code and first offset are checked; every reader reads every record. Does not do: a
-consumer's own work (records; the CRC only where it is asked for): it measures what the broker gives away.
+consumer's own work (records; the CRC only with `check`): it measures the broker.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ import socket
 import time
 from typing import Any
 
-from bench.load.connection import ROOM_BYTES, Answers, connect
-from bench.load.lanes import Lane
+from bench.load.connection import ROOM_BYTES, ResponseReader, connect
+from bench.load.pipelined_loop import PipelinedProducer
 from bench.load.wire import (
     LEAST_BATCH_BYTES,
     FetchTemplate,
     ProduceTemplate,
-    WrongAnswer,
+    UnexpectedResponse,
     batch_is_sound,
     batch_span,
     record_batch,
@@ -35,34 +35,34 @@ def fill(job: Result) -> Result:
     """Write at least `total_bytes` to partition 0 in batches of `records`, `window` requests in flight."""
     batch = record_batch(job["records"], job["record_bytes"], time.time_ns() // 1_000_000)
     template = ProduceTemplate(job["topic"], {0: batch}, job["records"])
-    wanted = -(-job["total_bytes"] // len(batch))
+    total_requests = -(-job["total_bytes"] // len(batch))
     with connect(job["host"], job["port"], security=job.get("security")) as sock:
-        lane = Lane(sock, [template], job["window"])
+        producer = PipelinedProducer(sock, [template], job["window"])
         acked = 0
         start = time.perf_counter_ns()
-        while acked < wanted:
-            while lane.correlation_id < wanted and lane.has_room:
-                lane.due(0)
-            acked += len(lane.receive())
+        while acked < total_requests:
+            while producer.correlation_id < total_requests and producer.has_room:
+                producer.schedule(0)
+            acked += len(producer.receive())
         seconds = (time.perf_counter_ns() - start) / 1e9
     return {
-        "requests": wanted,
+        "requests": total_requests,
         "seconds": seconds,
-        "bytes": wanted * len(batch),
-        "mb_per_s": wanted * len(batch) / seconds / 1e6,
+        "bytes": total_requests * len(batch),
+        "mb_per_s": total_requests * len(batch) / seconds / 1e6,
         "batch_bytes": len(batch),
-        "total_requests": wanted,
-        "total_records": wanted * job["records"],
+        "total_requests": total_requests,
+        "total_records": total_requests * job["records"],
     }
 
 
 class Reader:
-    """One connection that reads partition 0 from an offset on, batch by batch; `fetches`: asked on it so far.
+    """One connection that reads partition 0 from an offset on, batch by batch; `fetches`: sent on it so far.
 
     With `check` the CRC of every batch is verified (outside timed runs).
     """
 
-    __slots__ = ("_answers", "_check", "_template", "bytes", "fetches", "offset", "sock")
+    __slots__ = ("_check", "_responses", "_template", "bytes", "fetches", "offset", "sock")
 
     def __init__(
         self, sock: socket.socket, topic: str, offset: int, check: bool = False, fetches: int = 0
@@ -75,21 +75,21 @@ class Reader:
         self._template = FetchTemplate(
             topic, 0, max_bytes=FETCH_MAX_BYTES, partition_max_bytes=PARTITION_FETCH_BYTES
         )
-        self._answers = Answers(sock, PARTITION_FETCH_BYTES + ROOM_BYTES)
+        self._responses = ResponseReader(sock, PARTITION_FETCH_BYTES + ROOM_BYTES)
 
-    def ask(self) -> None:
+    def send_fetch(self) -> None:
         """Send the next Fetch."""
         self.fetches += 1
         self.sock.sendall(self._template.stamp(self.fetches, self.offset))
 
     def receive(self) -> int:
-        """Take what has come: the partition's high watermark once the answer is whole, else -1."""
-        frame = self._answers.only()
+        """Read what has arrived: the partition's high watermark once the response is whole, else -1."""
+        frame = self._responses.poll()
         return self._walk(frame) if frame is not None else -1
 
     def wait(self) -> int:
-        """Wait for the answer; the partition's high watermark."""
-        return self._walk(self._answers.wait())
+        """Wait for the response; the partition's high watermark."""
+        return self._walk(self._responses.wait())
 
     def _walk(self, frame: memoryview) -> int:
         high_watermark, start, end = self._template.records(frame, self.fetches)
@@ -99,13 +99,13 @@ class Reader:
             if position + batch_bytes > end:
                 break
             if base_offset != offset:
-                raise WrongAnswer(f"offset {base_offset} where {offset} was due")
+                raise UnexpectedResponse(f"offset {base_offset} where {offset} was due")
             if check and not batch_is_sound(frame, position, batch_bytes):
-                raise WrongAnswer(f"the batch at offset {base_offset} does not have its checksum")
+                raise UnexpectedResponse(f"the batch at offset {base_offset} does not have its checksum")
             offset = next_offset
             position += batch_bytes
         if position == start and high_watermark > offset:
-            raise WrongAnswer(f"no whole batch at offset {offset}")
+            raise UnexpectedResponse(f"no whole batch at offset {offset}")
         self.offset = offset
         self.bytes += position - start
         return high_watermark
@@ -124,7 +124,7 @@ def read_backlog(job: Result) -> Result:
             reader = Reader(sock, job["topic"], first, bool(job.get("check")), fetches)
             high_watermark = first + 1
             while reader.offset < high_watermark:
-                reader.ask()
+                reader.send_fetch()
                 high_watermark = reader.wait()
                 if until and passes and time.perf_counter_ns() >= until:
                     break

@@ -16,7 +16,7 @@ from typing import Any
 from confluent_kafka import KafkaException, Producer
 
 from bench.load.latency import quantiles
-from bench.load.wire import WrongAnswer
+from bench.load.wire import UnexpectedResponse
 
 ACK_TIMEOUT_S = 30.0
 INIT_ATTEMPTS = 4
@@ -66,7 +66,8 @@ class _Loop(threading.Thread):
 
 
 def client_closed_loop(job: Result) -> Result:
-    """Run `producers` of them for `seconds` after `warmup_s`. Raises WrongAnswer for any refused record."""
+    """Run `producers` of them for `seconds` after `warmup_s`. Raises UnexpectedResponse for any refused
+    record."""
     opens = time.perf_counter_ns() + int(job["warmup_s"] * 1e9)
     closes = opens + int(job["seconds"] * 1e9)
     loops = [_Loop(job, (opens, closes)) for _ in range(job["producers"])]
@@ -76,7 +77,7 @@ def client_closed_loop(job: Result) -> Result:
         loop.join()
     for loop in loops:
         if loop.error:
-            raise WrongAnswer(loop.error)
+            raise UnexpectedResponse(loop.error)
     latencies = array("q", [each for loop in loops for each in loop.latencies])
     total, within = sum(loop.total for loop in loops), sum(loop.within for loop in loops)
     return {
@@ -91,7 +92,8 @@ def client_closed_loop(job: Result) -> Result:
 
 
 def client_transactions(job: Result) -> Result:
-    """Transactions of one record to each of `partitions`, for `seconds` after `warmup_s`. WrongAnswer."""
+    """Transactions of one record to each of `partitions`, for `seconds` after `warmup_s`.
+    UnexpectedResponse."""
     producer = Producer(
         {
             "bootstrap.servers": job["bootstrap"],
@@ -104,7 +106,7 @@ def client_transactions(job: Result) -> Result:
         init_transactions(producer)
         return _transactions(job, producer)
     except KafkaException as error:
-        raise WrongAnswer(str(error)) from error
+        raise UnexpectedResponse(str(error)) from error
 
 
 def init_transactions(producer: Producer) -> None:

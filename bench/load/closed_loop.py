@@ -1,7 +1,7 @@
 """Closed loops: producers, or committers of offsets, each with one request in flight; pre-encoded requests.
 
 Latencies are int64 nanoseconds of the monotonic clock from just before the send until the whole response is
-there. Requests sent during warm-up are not counted; what was sent in time and answered late is in the
+there. Requests sent during warm-up are not counted; what was sent in time and acknowledged later is in the
 latencies and not in the rates. Does not do: retries, batching or compression: it measures the broker, not a
 client.
 """
@@ -16,7 +16,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Any
 
-from bench.load.connection import SOCKET_TIMEOUT_S, Answers, connect, ready
+from bench.load.connection import SOCKET_TIMEOUT_S, ResponseReader, connect, ready
 from bench.load.latency import keep, quantiles
 from bench.load.members import await_coordinator
 from bench.load.wire import CommitTemplate, ProduceTemplate, record_batch
@@ -42,25 +42,25 @@ def templates_for(
     return [ProduceTemplate(topic, {index: batch}, records) for index in range(partitions)]
 
 
-class Producer:
-    """One closed-loop producer (or committer): a socket, at most one request in flight."""
+class ClosedLoopClient:
+    """One closed loop of Produce (or OffsetCommit) requests: a socket, at most one request in flight."""
 
-    __slots__ = ("_answers", "_turn", "correlation_id", "current", "sent_ns", "sock", "templates")
+    __slots__ = ("_next_template", "_responses", "correlation_id", "current", "sent_ns", "sock", "templates")
 
-    def __init__(self, sock: socket.socket, templates: Sequence[Template], first_turn: int) -> None:
+    def __init__(self, sock: socket.socket, templates: Sequence[Template], first_template: int) -> None:
         self.sock = sock
         self.templates = templates
         self.current = templates[0]
         self.correlation_id = 0
         self.sent_ns = 0
-        self._turn = first_turn
-        self._answers = Answers(sock)
+        self._next_template = first_template
+        self._responses = ResponseReader(sock)
 
     def send(self) -> None:
         """Send the next request whole."""
         self.correlation_id += 1
-        self.current = self.templates[self._turn % len(self.templates)]
-        self._turn += 1
+        self.current = self.templates[self._next_template % len(self.templates)]
+        self._next_template += 1
         request = self.current.stamp(self.correlation_id)
         self.sent_ns = time.perf_counter_ns()
         sent = self.sock.send(request)
@@ -69,17 +69,17 @@ class Producer:
             sent += self.sock.send(memoryview(request)[sent:])
 
     def receive(self) -> bool:
-        """Take what is there; True when the whole response has come and is a good one."""
-        frame = self._answers.only()
+        """Read what has arrived; True when the whole response is there and has no error."""
+        frame = self._responses.poll()
         if frame is None:
             return False
         self.current.verify(frame, self.correlation_id)
         return True
 
-    def ask(self) -> None:
-        """Send the next request and wait for its answer; on a blocking socket. WrongAnswer."""
+    def call(self) -> None:
+        """Send the next request and wait for its response; on a blocking socket. UnexpectedResponse."""
         self.send()
-        self.current.verify(self._answers.wait(), self.correlation_id)
+        self.current.verify(self._responses.wait(), self.correlation_id)
 
 
 class Window:
@@ -94,9 +94,9 @@ class Window:
         self.latencies = array("q")
         self.requests = self.records = self.bytes = 0
 
-    def count(self, producer: Producer, done_ns: int) -> None:
-        """An acknowledged request: its latency if it was sent inside the window, whenever the answer came,
-        or a stall at the end would not be seen; rates are of what was answered inside, too."""
+    def count(self, producer: ClosedLoopClient, done_ns: int) -> None:
+        """An acknowledged request: its latency if it was sent inside the window, whenever the response came,
+        or a stall at the end would not be seen; rates are of responses inside, too."""
         if not self.open_ns <= producer.sent_ns < self.close_ns:
             return
         self.latencies.append(done_ns - producer.sent_ns)
@@ -118,11 +118,11 @@ class Window:
         }
 
 
-def _one_producer(producer: Producer, window: Window) -> tuple[int, int]:
+def _one_producer(producer: ClosedLoopClient, window: Window) -> tuple[int, int]:
     requests = records = 0
     clock = time.perf_counter_ns
     while True:
-        producer.ask()
+        producer.call()
         done = clock()
         requests += 1
         records += producer.current.records
@@ -131,8 +131,8 @@ def _one_producer(producer: Producer, window: Window) -> tuple[int, int]:
             return requests, records
 
 
-def _many_producers(producers: list[Producer], window: Window) -> tuple[int, int]:
-    """All behind one epoll; after the window closes, the answers still due are awaited."""
+def _many_producers(producers: list[ClosedLoopClient], window: Window) -> tuple[int, int]:
+    """All behind one epoll; after the window closes, the outstanding responses are awaited."""
     requests = records = 0
     clock = time.perf_counter_ns
     by_fd = {producer.sock.fileno(): producer for producer in producers}
@@ -173,7 +173,7 @@ def closed_loop(job: Result) -> Result:
         if "ports" in job:
             mine, port = [templates[number % len(templates)]], job["ports"][number % len(templates)]
         sock = connect(job["host"], port, security=job.get("security"))
-        producers.append(Producer(sock, mine, number))
+        producers.append(ClosedLoopClient(sock, mine, number))
     window = Window(job["warmup_s"], job["seconds"])
     if len(producers) == 1:
         totals = _one_producer(producers[0], window)
@@ -191,7 +191,7 @@ def commit_loop(job: Result) -> Result:
     for group in groups:
         asyncio.run(await_coordinator(job["host"], job["port"], group))
     committers = [
-        Producer(connect(job["host"], job["port"]), [CommitTemplate(group, job["topic"], 0)], 0)
+        ClosedLoopClient(connect(job["host"], job["port"]), [CommitTemplate(group, job["topic"], 0)], 0)
         for group in groups
     ]
     window = Window(job["warmup_s"], job["seconds"])

@@ -1,8 +1,8 @@
-"""Sockets, and the whole answers that come over them.
+"""Sockets, and the whole responses that come over them.
 
-Owns: `connect`, `ready`, and `Answers`, which cuts what has come into frames. Invariants: a frame is handed
-out whole, once, in order; it is a view that is good until more is taken. Does not: know what is in a frame
-(`wire`), or send.
+Owns: `connect`, `ready`, and `ResponseReader`, which cuts what has come into frames. Invariants: a frame is
+handed out whole, once, in order; it is a view that is valid until the next read. Does not: know what is in a
+frame (`wire`), or send.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import ssl
 from collections.abc import Iterator, Mapping
 
 from bench.load.tls_socket import secure
-from bench.load.wire import WrongAnswer
+from bench.load.wire import UnexpectedResponse
 
 ROOM_BYTES = 64 * 1024
 SOCKET_TIMEOUT_S = 60.0
@@ -42,16 +42,17 @@ def connect(
 
 
 def ready(poll: select.epoll) -> list[int]:
-    """The numbers of the sockets that have something, waited for. WrongAnswer where none has for too long."""
+    """The numbers of the sockets that are readable, waited for. UnexpectedResponse where none has for too
+    long."""
     numbers = [number for number, _ in poll.poll(SOCKET_TIMEOUT_S)]
     if not numbers:
-        raise WrongAnswer(f"no answer within {SOCKET_TIMEOUT_S} s")
+        raise UnexpectedResponse(f"no response within {SOCKET_TIMEOUT_S} s")
     return numbers
 
 
-class Answers:
+class ResponseReader:
     """The responses of a socket's other side. A frame has its length prefix; one for which there is no room,
-    that of a broker that ignores what was asked for, is a WrongAnswer."""
+    of a broker that ignores the maximum bytes of a Fetch, is a UnexpectedResponse."""
 
     __slots__ = ("_filled", "_sock", "_view")
 
@@ -60,32 +61,34 @@ class Answers:
         self._view = memoryview(bytearray(room_bytes))
         self._filled = 0
 
-    def only(self) -> memoryview | None:
-        """Take what is there: the answer to the one request under way, once it is whole. WrongAnswer."""
+    def poll(self) -> memoryview | None:
+        """Read what has arrived: the response to the one request in flight, once it is whole.
+        UnexpectedResponse."""
         self._take()
         end = self._end_of(0)
         if not end or self._filled < end:
             return None
         if self._filled > end:
-            raise WrongAnswer("more bytes than one response")
+            raise UnexpectedResponse("more bytes than one response")
         self._filled = 0
         return self._view[:end]
 
     def wait(self) -> memoryview:
-        """Wait for the answer to the one request under way; on a blocking socket. WrongAnswer."""
-        while (frame := self.only()) is None:
+        """Wait for the response to the one request in flight; on a blocking socket. UnexpectedResponse."""
+        while (frame := self.poll()) is None:
             pass
         return frame
 
-    def all(self) -> Iterator[memoryview]:
-        """Take what is there: every answer that is whole by now. To be walked to its end. WrongAnswer."""
+    def poll_all(self) -> Iterator[memoryview]:
+        """Read what has arrived: every response that is whole by now. To be iterated to its end.
+        UnexpectedResponse."""
         self._take()
-        place = 0
-        while (end := self._end_of(place)) and end <= self._filled:
-            yield self._view[place:end]
-            place = end
-        self._view[: self._filled - place] = bytes(self._view[place : self._filled])
-        self._filled -= place
+        start = 0
+        while (end := self._end_of(start)) and end <= self._filled:
+            yield self._view[start:end]
+            start = end
+        self._view[: self._filled - start] = bytes(self._view[start : self._filled])
+        self._filled -= start
 
     def _take(self) -> None:
         try:
@@ -93,16 +96,16 @@ class Answers:
         except ssl.SSLWantReadError:  # a part of a record, or what is for TLS itself
             return
         if count == 0:
-            raise WrongAnswer("the broker closed the connection")
+            raise UnexpectedResponse("the broker closed the connection")
         self._filled += count
 
-    def _end_of(self, place: int) -> int:
-        """The end of the frame at `place`; 0 where its length has not arrived yet."""
-        if self._filled - place < 4:
+    def _end_of(self, start: int) -> int:
+        """The end of the frame at `start`; 0 where its length has not arrived yet."""
+        if self._filled - start < 4:
             return 0
-        end = place + 4 + int.from_bytes(self._view[place : place + 4], "big")
-        if end - place < LEAST_BYTES:
-            raise WrongAnswer(f"a response of {end - place} bytes: it has no correlation id")
-        if end - place > len(self._view):
-            raise WrongAnswer(f"a response of {end - place} bytes where {len(self._view)} are room")
+        end = start + 4 + int.from_bytes(self._view[start : start + 4], "big")
+        if end - start < LEAST_BYTES:
+            raise UnexpectedResponse(f"a response of {end - start} bytes: it has no correlation id")
+        if end - start > len(self._view):
+            raise UnexpectedResponse(f"a response of {end - start} bytes where {len(self._view)} fit")
         return end

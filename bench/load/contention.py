@@ -1,7 +1,7 @@
 """One client of `python -m bench contention`, in a process of its own.
 
-Takes jobs from standard input, one JSON object a line: a topic and how many hot accounts it has. Answers
-"ready" once it has caught up, waits for a window, works until that closes, and prints what came of it. A
+Takes jobs from standard input, one JSON object a line: a topic and how many hot accounts it has. It reports
+"ready" once it has caught up, waits for a window, works until that closes, and prints the counts. A
 transaction reads one account's balance and writes it again, one higher, under a write lock; the next one
 begins when it is applied here.
 """
@@ -19,7 +19,7 @@ from typing import Any
 from lockstep.transactions import Application, Committed, Draft, Refusal, Transaction, TransactionClient, lock
 
 TRANSACTION_TIMEOUT_S = 60.0
-"""Whoever is kept out for so long has starved, and says so."""
+"""A client without a success for so long has starved, which it reports."""
 
 
 class Accounts(Application):
@@ -81,7 +81,7 @@ class Window:
         self._refusals += self.opens_ns <= at_ns <= self.closes_ns
 
     def result(self) -> dict[str, Any]:
-        self._waited_until(self.closes_ns)  # whoever never succeeds has waited all the time
+        self._waited_until(self.closes_ns)  # a client without any success has waited all the time
         return {
             "total": self.total,
             "successes": self._successes,
@@ -121,11 +121,11 @@ def main() -> int:
     """Jobs until standard input ends."""
     for line in sys.stdin:
         try:
-            answer = asyncio.run(work(json.loads(line)))
+            response = asyncio.run(work(json.loads(line)))
         except Exception as error:
-            answer = {"error": f"{type(error).__name__}: {error}"}
-        print(json.dumps(answer), flush=True)
-        if "error" in answer:
+            response = {"error": f"{type(error).__name__}: {error}"}
+        print(json.dumps(response), flush=True)
+        if "error" in response:
             return 1
     return 0
 

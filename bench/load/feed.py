@@ -6,7 +6,7 @@ import asyncio
 import time
 from typing import Any, Final
 
-from bench.load.wire import WrongAnswer
+from bench.load.wire import UnexpectedResponse
 from bench.machine.process import microseconds
 from lockstep.protocol.records.batch import read_header
 from lockstep.protocol.records.record import BatchBuilder, iter_records
@@ -31,7 +31,7 @@ def fill_feed(job: Result) -> Result:
 
 
 def read_feed(job: Result) -> Result:
-    """From the beginning to the end, again and again for `seconds` after `warmup_s`. WrongAnswer."""
+    """From the beginning to the end, again and again for `seconds` after `warmup_s`. UnexpectedResponse."""
     return asyncio.run(_read(job))
 
 
@@ -103,7 +103,7 @@ async def _passes(log: RemoteLog, end: int, expected: int, seconds: float) -> in
             found += len(chunk.entries)
             position = chunk.position
         if found != expected:
-            raise WrongAnswer(f"{found} transactions read, {expected} written")
+            raise UnexpectedResponse(f"{found} transactions read, {expected} written")
         passes += 1
         if time.perf_counter() >= until:
             return passes

@@ -6,14 +6,14 @@ from array import array
 from pathlib import Path
 from typing import Any
 
-from bench.load.wire import WrongAnswer
+from bench.load.wire import UnexpectedResponse
 
 
 def quantiles(latencies_ns: array[int]) -> dict[str, float]:
     """Nearest-rank percentiles in milliseconds."""
     ordered = sorted(latencies_ns)
     if not ordered:
-        raise WrongAnswer("not one request was answered")
+        raise UnexpectedResponse("no request got a response")
     last = len(ordered) - 1
     picks = {"p50_ms": 0.50, "p90_ms": 0.90, "p99_ms": 0.99, "p999_ms": 0.999, "max_ms": 1.0}
     out = {name: ordered[min(last, int(share * len(ordered)))] / 1e6 for name, share in picks.items()}

@@ -19,7 +19,7 @@ import time
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from bench.load.wire import NO_ERROR, WrongAnswer, string
+from bench.load.wire import NO_ERROR, UnexpectedResponse, string
 from lockstep.kafka_client.connection import BrokerConnection
 from lockstep.protocol.messages.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
 from lockstep.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
@@ -62,8 +62,8 @@ class Connection:
     async def find_coordinator(self, group: str) -> tuple[int, int]:
         """(error code, the coordinator's port)."""
         request = FindCoordinatorRequest(key=group)
-        answer = await self._broker.call(request, FindCoordinatorResponse, newest=2)
-        return answer.error_code, answer.port
+        response = await self._broker.call(request, FindCoordinatorResponse, newest=2)
+        return response.error_code, response.port
 
     async def join(self, group: str, member_id: str, session_ms: int, metadata: bytes) -> JoinGroupResponse:
         request = JoinGroupRequest(
@@ -131,7 +131,7 @@ class Group:
         self.changed.set()
 
     async def wait_until_stable(self, members: int) -> None:
-        """Wait until one generation of so many members has been given out whole. WrongAnswer."""
+        """Wait until one generation of so many members has been given out whole. UnexpectedResponse."""
         until = time.monotonic() + SETTLE_TIMEOUT_S
         while True:
             newest = max(self.owned, default=0)
@@ -143,12 +143,14 @@ class Group:
                 await asyncio.wait_for(self.changed.wait(), until - time.monotonic())
             except TimeoutError:
                 seen = {number: len(found) for number, found in self.owned.items()}
-                raise WrongAnswer(f"{self.name}: never settled with {members} members: {seen}") from None
+                raise UnexpectedResponse(
+                    f"{self.name}: never settled with {members} members: {seen}"
+                ) from None
 
     def _check(self, generation: int) -> None:
         given = list(self.owned[generation].values())
         if len(set(given)) != len(given):
-            raise WrongAnswer(f"{self.name}: an assignment given twice in generation {generation}")
+            raise UnexpectedResponse(f"{self.name}: an assignment given twice in generation {generation}")
 
 
 class Member:
@@ -161,7 +163,8 @@ class Member:
         self._metadata = subscription(group.topic)
 
     async def join(self) -> None:
-        """Join and sync until both succeed. WrongAnswer for an error that is no part of a rebalance."""
+        """Join and sync until both succeed. UnexpectedResponse for an error that is no part of a
+        rebalance."""
         while not await self._join_once():
             pass
 
@@ -172,7 +175,7 @@ class Member:
             self.member_id = joined.member_id
             return False
         if joined.error_code != NO_ERROR:
-            raise WrongAnswer(f"join refused with error code {joined.error_code}")
+            raise UnexpectedResponse(f"join refused with error code {joined.error_code}")
         self.member_id, self.generation = joined.member_id, joined.generation_id
         assignments = {}
         if joined.leader == joined.member_id:
@@ -182,7 +185,7 @@ class Member:
         if synced.error_code in REJOIN:
             return False
         if synced.error_code != NO_ERROR:
-            raise WrongAnswer(f"sync refused with error code {synced.error_code}")
+            raise UnexpectedResponse(f"sync refused with error code {synced.error_code}")
         group.synced(self.generation, self.member_id, bytes(synced.assignment))
         return True
 
@@ -195,25 +198,26 @@ class Member:
             if error in REJOIN:
                 await self.join()
             elif error != NO_ERROR:
-                raise WrongAnswer(f"heartbeat refused with error code {error}")
+                raise UnexpectedResponse(f"heartbeat refused with error code {error}")
             await asyncio.sleep(heartbeat_s)
 
     async def leave(self) -> None:
         error = await self.connection.leave(self.group.name, self.member_id)
         if error != NO_ERROR:
-            raise WrongAnswer(f"leave refused with error code {error}")
+            raise UnexpectedResponse(f"leave refused with error code {error}")
         self.connection.close()
 
 
 async def await_coordinator(host: str, port: int, group: str) -> int:
-    """Ask until the group's coordinator is there: at first use its topic is made. Its port. WrongAnswer."""
+    """Ask until the group's coordinator is there: at first use its topic is made. Its port.
+    UnexpectedResponse."""
     until = time.monotonic() + SETTLE_TIMEOUT_S
     while True:
         error, at = await _ask_once(host, port, group)
         if error == UNKNOWN_MEMBER:  # it is served: the group is merely not there
             return at
         if time.monotonic() > until:
-            raise WrongAnswer(f"no coordinator: error code {error}")
+            raise UnexpectedResponse(f"no coordinator: error code {error}")
         await asyncio.sleep(0.05)
 
 

@@ -2,7 +2,7 @@
 another, and the same by the disk alone.
 
 Owns: the offsets (the same seed gives the same ones) and evicting a directory's files from the page cache, so
-that the disk is read. Invariant: each answer holds the batch with the offset asked for.
+that the disk is read. Invariant: each response has the batch with the requested offset.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from array import array
 from pathlib import Path
 from typing import Any
 
-from bench.load.connection import Answers, connect
+from bench.load.connection import ResponseReader, connect
 from bench.load.latency import quantiles
-from bench.load.wire import LEAST_BATCH_BYTES, FetchTemplate, WrongAnswer, batch_span
+from bench.load.wire import LEAST_BATCH_BYTES, FetchTemplate, UnexpectedResponse, batch_span
 
 READ_BYTES = 64 * 1024
 """A few batches: what a reader of one record costs."""
@@ -62,16 +62,16 @@ def random_read(job: Result) -> Result:
     draw = random.Random(RANDOM_SEED)
     latencies = array("q")
     with connect(job["host"], job["port"]) as sock:
-        answers = Answers(sock, 2 * READ_BYTES)
+        responses = ResponseReader(sock, 2 * READ_BYTES)
         for number in range(1, job["reads"] + 1):
             offset = draw.randrange(job["end_offset"])
             request = template.stamp(number, offset)
             began = time.perf_counter_ns()
             sock.sendall(request)
-            frame = answers.wait()
+            frame = responses.wait()
             latencies.append(time.perf_counter_ns() - began)
             _, place, end = template.records(frame, number)
             base, following, _ = batch_span(frame, place) if end - place >= LEAST_BATCH_BYTES else (-1, -1, 0)
             if not base <= offset < following:
-                raise WrongAnswer(f"offset {offset} was asked for, {base} to {following} came")
+                raise UnexpectedResponse(f"offset {offset} was requested, {base} to {following} came")
     return {f"read_{name}": value for name, value in quantiles(latencies).items()}

@@ -2,7 +2,7 @@
 
 Owns: `secure`, the handshake and the login before any timed loop, by Lockstep's own client (`lockstep.
 kafka_client`), which every broker takes; in the loops OpenSSL alone is between a job and its socket.
-A record of TLS has at most 16 KB, and every buffer of answers has room for one, so that OpenSSL keeps nothing
+A record of TLS has at most 16 KB, and every receive buffer has room for one, so that OpenSSL keeps nothing
 of which epoll would not tell. Does not: make keys or users (`bench.sessions.secured`).
 """
 
@@ -14,7 +14,7 @@ import ssl
 from collections.abc import Mapping
 from typing import Any, Final
 
-from bench.load.wire import WrongAnswer
+from bench.load.wire import UnexpectedResponse
 from lockstep.kafka_client.sasl import login
 from lockstep.kafka_client.security import ClientSecurity
 from lockstep.protocol.client_protocol import ClientProtocol
@@ -35,12 +35,12 @@ class TlsSocket(ssl.SSLSocket):
                 return super().send(data, flags)
             except ssl.SSLWantWriteError:
                 if not select.select([], [self], [], SEND_TIMEOUT_S)[1]:
-                    raise WrongAnswer(f"the broker took nothing for {SEND_TIMEOUT_S:.0f} s") from None
+                    raise UnexpectedResponse(f"the broker took nothing for {SEND_TIMEOUT_S:.0f} s") from None
 
 
 def secure(sock: socket.socket, host: str, properties: Mapping[str, str]) -> TlsSocket:
     """The connected socket with TLS and a login. Args: properties: Kafka's of a client. Raises OSError,
-    ClientError, WrongAnswer."""
+    ClientError, UnexpectedResponse."""
     security = ClientSecurity.of(properties)
     assert security.context is not None and security.mechanism is not None, "neither TLS nor a login"
     security.context.sslsocket_class = TlsSocket
@@ -64,7 +64,7 @@ def _call(
     while True:
         count = sock.recv_into(protocol.get_buffer())
         if not count:
-            raise WrongAnswer("the broker closed the connection during the login")
+            raise UnexpectedResponse("the broker closed the connection during the login")
         for _, frame in protocol.receive(count):
             return protocol.decode_response(response_type, version, frame)
 

@@ -30,8 +30,8 @@ _BATCH_HEAD = struct.Struct(">qi")
 _LAST_DELTA_POS = 23
 
 
-class WrongAnswer(RuntimeError):
-    """A response that is not the one asked for: another correlation id, shape or an error code."""
+class UnexpectedResponse(RuntimeError):
+    """A response that is not the expected one: another correlation id, shape or an error code."""
 
 
 def string(text: str) -> bytes:
@@ -58,11 +58,11 @@ def _compact(data: bytes) -> bytes:
     return uvarint(len(data) + 1) + data
 
 
-def check_answers(frame: memoryview | bytearray, correlation_id: int) -> None:
-    """Raise WrongAnswer unless a response (with its length prefix) answers the request of this id."""
+def check_correlation_id(frame: memoryview | bytearray, correlation_id: int) -> None:
+    """Raise UnexpectedResponse unless a response (with its length prefix) answers the request of this id."""
     (got,) = struct.unpack_from(">i", frame, 4)
     if got != correlation_id:
-        raise WrongAnswer(f"correlation id {got} instead of {correlation_id}")
+        raise UnexpectedResponse(f"correlation id {got} instead of {correlation_id}")
 
 
 def record_batch(records: int, record_bytes: int, timestamp_ms: int, seed: int = 1) -> bytes:
@@ -132,17 +132,17 @@ class ProduceTemplate:
         return self.request
 
     def verify(self, frame: memoryview | bytearray, correlation_id: int) -> None:
-        """Raise WrongAnswer unless `frame` (with its length prefix) acknowledges the request."""
+        """Raise UnexpectedResponse unless `frame` (with its length prefix) acknowledges the request."""
         length = len(frame)
-        check_answers(frame, correlation_id)
+        check_correlation_id(frame, correlation_id)
         for position in self._error_positions:
             if position + 2 > length:
-                raise WrongAnswer(f"short produce response of {length} bytes: {bytes(frame)!r}")
+                raise UnexpectedResponse(f"short produce response of {length} bytes: {bytes(frame)!r}")
             code = struct.unpack_from(">h", frame, position)[0]
             if code != NO_ERROR:
-                raise WrongAnswer(f"produce refused with error code {code}")
+                raise UnexpectedResponse(f"produce refused with error code {code}")
         if length != self.response_bytes:
-            raise WrongAnswer(f"produce response of {length} bytes instead of {self.response_bytes}")
+            raise UnexpectedResponse(f"produce response of {length} bytes instead of {self.response_bytes}")
 
 
 class CommitTemplate:
@@ -179,14 +179,14 @@ class CommitTemplate:
         return self.request
 
     def verify(self, frame: memoryview | bytearray, correlation_id: int) -> None:
-        """Raise WrongAnswer unless `frame` (with its length prefix) says that it is committed."""
+        """Raise UnexpectedResponse unless `frame` (with its length prefix) reports the commit."""
         length = len(frame)
-        check_answers(frame, correlation_id)
+        check_correlation_id(frame, correlation_id)
         if length != self.response_bytes:
-            raise WrongAnswer(f"a commit response of {length} bytes instead of {self.response_bytes}")
+            raise UnexpectedResponse(f"a commit response of {length} bytes instead of {self.response_bytes}")
         code = struct.unpack_from(">h", frame, length - 2)[0]
         if code != NO_ERROR:
-            raise WrongAnswer(f"commit refused with error code {code}")
+            raise UnexpectedResponse(f"commit refused with error code {code}")
 
 
 class FetchTemplate:
@@ -220,19 +220,19 @@ class FetchTemplate:
     def records(self, frame: memoryview, correlation_id: int) -> tuple[int, int, int]:
         """(high watermark, start, end) of the record bytes in a whole response frame, prefix included.
 
-        WrongAnswer on another correlation id, an error code, or a shape this client does not expect.
+        UnexpectedResponse on another correlation id, an error code, or a shape this client does not expect.
         """
-        check_answers(frame, correlation_id)
+        check_correlation_id(frame, correlation_id)
         _, _, error = struct.unpack_from(">bih", frame, 8)
         if error != NO_ERROR:
-            raise WrongAnswer(f"fetch refused with error code {error}")
+            raise UnexpectedResponse(f"fetch refused with error code {error}")
         pos = self._records_pos
         _, error, high_watermark, _, _ = struct.unpack_from(">ihqqq", frame, pos)
         if error != NO_ERROR:
-            raise WrongAnswer(f"fetch of the partition refused with error code {error}")
+            raise UnexpectedResponse(f"fetch of the partition refused with error code {error}")
         pos += 30
         if frame[pos] > 1:
-            raise WrongAnswer("aborted transactions in a topic without transactions")
+            raise UnexpectedResponse("aborted transactions in a topic without transactions")
         pos += 1 + 4
         length, pos = read_uvarint(frame, pos)
         return high_watermark, pos, pos + max(length - 1, 0)

@@ -18,7 +18,7 @@ from typing import Any
 
 from bench.load.connection import connect
 from bench.load.latency import quantiles
-from bench.load.wire import WrongAnswer, record_batch
+from bench.load.wire import UnexpectedResponse, record_batch
 from bench.logstore.node import COUNT, LENGTH, SO_MAX_PACING_RATE
 from compat_tests.probe import HOST
 
@@ -69,7 +69,7 @@ class OpenLoop:
         except BlockingIOError:
             return
         if not data:
-            raise WrongAnswer("the store closed the stream")
+            raise UnexpectedResponse("the store closed the stream")
         self._answer += data
         whole = len(self._answer) // COUNT.size * COUNT.size
         if not whole:
@@ -124,7 +124,9 @@ class OpenLoop:
         deadline = time.monotonic() + DRAIN_S
         while self._acked < requests:
             if time.monotonic() > deadline:
-                raise WrongAnswer(f"{requests - self._acked} requests not committed within {DRAIN_S} s")
+                raise UnexpectedResponse(
+                    f"{requests - self._acked} requests not committed within {DRAIN_S} s"
+                )
             flowing = self._send_due(requests)
             select.select([self._sock], [] if flowing else [self._sock], [], 0.05)
             self._receive(opens, closes)
@@ -133,5 +135,5 @@ class OpenLoop:
 
 
 def open_loop(job: dict[str, Any]) -> dict[str, Any]:
-    """The job of the load generator. WrongAnswer, OSError."""
+    """The job of the load generator. UnexpectedResponse, OSError."""
     return OpenLoop(job).run()

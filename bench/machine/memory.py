@@ -35,7 +35,7 @@ Figures = dict[str, float]
 PIECE_BYTES: Final = 256 << 20
 LEFT_BYTES: Final = 512 << 20
 """For everything else that is alive; with less the kernel begins to take pages before anybody needs them."""
-PATIENCE_S: Final = 180.0
+TIMEOUT_S: Final = 180.0
 """On a large machine the rest stays as it is."""
 _MADV_COLD: Final = 20
 _CGROUP: Final = Path("/sys/fs/cgroup")
@@ -138,7 +138,7 @@ class FileOfHoles:
         """More of them, until no more than that and a piece is free; or more of them make no less free, as
         where a container has a limit that is not seen here; or who asked for it has ended."""
         pieces: list[float] = []
-        until, parent, free = time.monotonic() + PATIENCE_S, os.getppid(), free_bytes()
+        until, parent, free = time.monotonic() + TIMEOUT_S, os.getppid(), free_bytes()
         while free > self._left_bytes + piece_bytes and time.monotonic() < until and os.getppid() == parent:
             began = time.perf_counter()
             self._map(piece_bytes)

@@ -17,7 +17,7 @@ SLEEP_S: Final = 0.005
 PAUSE_MS: Final = 50.0
 """From here on it is a pause; a thread that waits for one of two busy processors oversleeps by less."""
 CALM_S: Final = 15.0
-PATIENCE_S: Final = 120.0
+TIMEOUT_S: Final = 120.0
 
 
 class Pauses:
@@ -46,10 +46,10 @@ class Pauses:
             self.longest_ms = max(self.longest_ms, (time.monotonic() - began - SLEEP_S) * 1e3)
 
 
-def await_calm(calm_s: float = CALM_S, patience_s: float = PATIENCE_S) -> float:
-    """Wait until the machine has not paused for `calm_s`, or `patience_s` are over; the seconds it took."""
+def await_calm(calm_s: float = CALM_S, timeout_s: float = TIMEOUT_S) -> float:
+    """Wait until the machine has not paused for `calm_s`, or `timeout_s` are over; the seconds it took."""
     began = last = now = time.monotonic()
-    while now - last < calm_s and now - began < patience_s:
+    while now - last < calm_s and now - began < timeout_s:
         time.sleep(SLEEP_S)
         woken = time.monotonic()
         if (woken - now - SLEEP_S) * 1e3 >= PAUSE_MS:

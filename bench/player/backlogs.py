@@ -40,7 +40,7 @@ BACKOFF_MS = 100
 
 
 def fill(bootstrap: str, topic: str, records: int, batch_records: int, keys: int, window: int) -> None:
-    """Records of 1 KB, with so many different keys, `window` of them on their way. Raises NotWritten."""
+    """Records of 1 KB, with so many different keys, `window` of them on their appender. Raises NotWritten."""
     failed: list[str] = []
     producer = Producer(
         {
@@ -105,11 +105,11 @@ class Backlogs:
             player.next_response()
             self.fill(topic, WARM_ENTRIES)
             self.wait(targets, [WARM_ENTRIES] * 2)
-            targets.ask({"do": "away", "target": 1})
+            targets.call({"do": "away", "target": 1})
             self.fill(topic, missed)
             self.wait(targets, [WARM_ENTRIES + missed, WARM_ENTRIES])
             back_ns = time.monotonic_ns()
-            targets.ask({"do": "back", "target": 1})
+            targets.call({"do": "back", "target": 1})
             target = self.wait(targets, [WARM_ENTRIES + missed] * 2)[1]
         took_s = (target["last_ns"] - target["greeted_ns"]) / 1e9
         figures = {"missed": missed, "recovery_s": took_s, "entries_per_s": missed / took_s}
@@ -185,14 +185,14 @@ class Backlogs:
     def wait(self, targets: Child, records: list[int]) -> list[Words]:
         """Until each of them has so many. RoundFailed."""
         line = {"do": "wait", "records": records, "timeout_s": PLAYED_TIMEOUT_S}
-        found: list[Words] = targets.ask(line, PLAYED_TIMEOUT_S + 10)["targets"]
+        found: list[Words] = targets.call(line, PLAYED_TIMEOUT_S + 10)["targets"]
         return found
 
     def _await_end(self, player: LineChild) -> Words:
         """Its status when it has reached the end, and nothing is unacknowledged any more."""
         deadline = time.monotonic() + PLAYED_TIMEOUT_S
         while True:
-            found = player.ask({"do": "status"})
+            found = player.call({"do": "status"})
             if found["settled"]:
                 return found
             if time.monotonic() > deadline:
@@ -237,7 +237,7 @@ class Stalled:
         axes, topic = self.axes, self.session.topic(FLUSH)
         point = Point(TARGETS, axes.targets_keys)
         words = {"rate": axes.stall_rate, "seconds": axes.stall_s}
-        job = load(axes, OPEN, point, way="log", topics=[topic], **words)
+        job = load(axes, OPEN, point, mode="log", topics=[topic], **words)
         shape = {**point._asdict(), "transport": "grpc", "directory": ""}
 
         def work() -> Block:
@@ -254,8 +254,8 @@ class Stalled:
                         standing.enter_context(pause_process(last.pid))
                     written, window = self._blocks.write(job)
                     asked = {**window, "timeout_s": ARRIVE_TIMEOUT_S}
-                    arrived = others.ask(asked, 2 * ARRIVE_TIMEOUT_S)
-                last.ask(asked, 2 * ARRIVE_TIMEOUT_S)  # nothing is lost, doubled or out of order there, too
+                    arrived = others.call(asked, 2 * ARRIVE_TIMEOUT_S)
+                last.call(asked, 2 * ARRIVE_TIMEOUT_S)  # nothing is lost, doubled or out of order there, too
                 return {**written, **arrived}
 
         self._blocks.observe(name, OPEN, work)

@@ -30,17 +30,17 @@ async def taking_players(broker: Broker) -> AsyncIterator[None]:
     """While the broker serves."""
 
     async def serve_one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        async def told() -> Words | None:
+        async def next_line() -> Words | None:
             line = await reader.readline()
             return json.loads(line) if line else None
 
-        def say(words: Words) -> None:
+        def send(words: Words) -> None:
             writer.write(json.dumps(words).encode() + b"\n")
 
         try:
-            await _play(broker, await told() or {}, told, say)
+            await _play(broker, await next_line() or {}, next_line, send)
         except Exception as error:
-            say({"error": f"{type(error).__name__}: {error}"})
+            send({"error": f"{type(error).__name__}: {error}"})
         finally:
             writer.close()
 
@@ -54,13 +54,13 @@ def _tell(listening: asyncio.Server) -> None:
     Path(PORT_FILE).write_text(str(listening.sockets[0].getsockname()[1]))
 
 
-async def _play(broker: Broker, job: Words, told: Lines, say: Callable[[Words], None]) -> None:
+async def _play(broker: Broker, job: Words, next_line: Lines, send: Callable[[Words], None]) -> None:
     topic = broker.assembly.cluster.topic(job["topic"])
     if topic is None:
         raise LookupError(f"there is no topic {job['topic']}")
     source = InProcessSource(broker.assembly.cluster, broker.assembly.fetch_purgatory, topic.partitions[0])
     try:
-        await play(job, source, told, say)
+        await play(job, source, next_line, send)
     finally:
         await source.close()
 

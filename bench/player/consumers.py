@@ -13,7 +13,7 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
 from bench.player.workload import Noted, Shape, delays, expected_parts
-from bench.sessions.children import Words, answer, child_main, next_line, report_ready
+from bench.sessions.children import Words, child_main, next_line, report_ready, respond
 
 POLL_S = 0.2
 END_TIMEOUT_S = 30.0
@@ -108,7 +108,7 @@ def work(job: Words) -> None:
             consumer.end()
         for target, each in enumerate(noted):
             each.check(target, shape, written["transactions"])
-        answer(delays(noted, written["opens_ns"], written["closes_ns"]))
+        respond(delays(noted, written["opens_ns"], written["closes_ns"]))
 
 
 def _look(consumers: list[ShardConsumer]) -> None:

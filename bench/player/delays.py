@@ -89,7 +89,7 @@ class Blocks:
     def kafka(self, system: str, loop: str, point: Point) -> None:
         """Kafka with or without transactions. RoundFailed."""
         shards = self._topics(point.targets)
-        job = load(self.axes, loop, point, way=_way(system), topics=shards)
+        job = load(self.axes, loop, point, mode=_mode_of(system), topics=shards)
 
         def work() -> Block:
             with ExitStack() as stack:
@@ -104,7 +104,7 @@ class Blocks:
         shards, log = self._topics(targets), self.session.topic(FLUSH)
         count = self.axes.two_level_transactions
         until = {"count": count, "seconds": BACKLOG_TIMEOUT_S, "warmup_s": 0.0}
-        job = load(self.axes, "closed", point, way="log", topics=[log], **until)
+        job = load(self.axes, "closed", point, mode="log", topics=[log], **until)
 
         def work() -> Block:
             with ExitStack() as stack:
@@ -132,7 +132,7 @@ class Blocks:
     def log_player(self, system: str, loop: str, point: Point, *, name: str = "", **load_words: Any) -> Block:
         """LogPlayer with a transport, or to durable targets. RoundFailed."""
         topic = self.session.topic(FLUSH)
-        job = load(self.axes, loop, point, way="log", topics=[topic], **load_words)
+        job = load(self.axes, loop, point, mode="log", topics=[topic], **load_words)
         transport = "raw" if system == RAW else "grpc"
 
         def work() -> Block:
@@ -159,7 +159,7 @@ class Blocks:
 
     def _write(self, job: Words, targets: Child, timeout_s: float) -> Block:
         written, window = self.write(job)
-        arrived = targets.ask({**window, "timeout_s": timeout_s}, timeout_s + ARRIVE_TIMEOUT_S)
+        arrived = targets.call({**window, "timeout_s": timeout_s}, timeout_s + ARRIVE_TIMEOUT_S)
         return {**written, **arrived}
 
     def write(self, job: Words) -> tuple[Block, Words]:
@@ -170,7 +170,7 @@ class Blocks:
             "bench.player.writer", {**job, "bootstrap": self.session.target.bootstrap, "name": name}
         ) as writer:
             writer.next_response()
-            written = writer.ask({}, job["seconds"] + job["warmup_s"] + ARRIVE_TIMEOUT_S)
+            written = writer.call({}, job["seconds"] + job["warmup_s"] + ARRIVE_TIMEOUT_S)
         return written, {key: written.pop(key) for key in ("transactions", "opens_ns", "closes_ns")}
 
     def observe(self, name: str, loop: str, work: Callable[[], Block]) -> Block:
@@ -186,5 +186,5 @@ class Blocks:
         return block
 
 
-def _way(system: str) -> str:
+def _mode_of(system: str) -> str:
     return "transactions" if system == TRANSACTIONS else "shards"

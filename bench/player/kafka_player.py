@@ -13,7 +13,7 @@ from confluent_kafka import Message, TopicPartition
 from bench.player.consumers import ConsumerThread
 from bench.player.workload import split
 from bench.player.writer import TIMEOUT_S, producer_for
-from bench.sessions.children import Words, answer, child_main, next_line, report_ready
+from bench.sessions.children import Words, child_main, next_line, report_ready, respond
 
 
 class KafkaPlayer(ConsumerThread):
@@ -38,7 +38,7 @@ class KafkaPlayer(ConsumerThread):
 
 
 def work(job: Words) -> None:
-    """Plays until it is told something, and answers how much it played."""
+    """Copies until the next request, and responds with the number of entries."""
     player = KafkaPlayer(job)
     player.start()
     player.assigned.wait()
@@ -46,7 +46,7 @@ def work(job: Words) -> None:
         report_ready()
         next_line()
         player.end()
-    answer({"error": player.error} if player.error else {"entries": player.entries})
+    respond({"error": player.error} if player.error else {"entries": player.entries})
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A player between a log and the targets of a run; as a program, in a process of its own.
 
-Owns: its source with the times at which it handed entries over, what it routes by, and the answer to any
+Owns: its source with the times at which it handed entries over, what it routes by, and the response to any
 line: how far it is. Says that it is ready when it follows all targets.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 import uvloop
 
 from bench.player.workload import SplitByKey
-from bench.sessions.children import Words, answer, child_main, next_line
+from bench.sessions.children import Words, child_main, next_line, respond
 from lockstep.player.core.router import Router
 from lockstep.player.core.settings import PlayerSettings
 from lockstep.player.driver.driver import PlayerDriver
@@ -118,12 +118,12 @@ def status(playing: PlayerDriver, source: TimedSource) -> Words:
     }
 
 
-async def play(job: Words, inner: Source, told: Lines, say: Callable[[Words], None]) -> None:
+async def play(job: Words, inner: Source, next_line: Lines, send: Callable[[Words], None]) -> None:
     """Until the last line, or until the playing ends. The source is left open.
 
     Args:
-        told: the next line, None after the last.
-        say: sends an answer.
+        next_line: the next request, None after the last.
+        send: sends a response.
     """
     source = TimedSource(inner, (await inner.bounds()).next_position)
     streams = make_streams(job["transport"])
@@ -133,13 +133,13 @@ async def play(job: Words, inner: Source, told: Lines, say: Callable[[Words], No
     begun = time.monotonic()
     playing = PlayerDriver(source, streams, route, settings, job.get("player_term", 1), targets)
 
-    async def answer_lines() -> None:
+    async def serve_requests() -> None:
         start_s = await _await_following(playing, begun)
-        say({"ready": True})
-        while await told() is not None:
-            say({**status(playing, source), "start_s": start_s})
+        send({"ready": True})
+        while await next_line() is not None:
+            send({**status(playing, source), "start_s": start_s})
 
-    tasks = [asyncio.ensure_future(playing.run()), asyncio.ensure_future(answer_lines())]
+    tasks = [asyncio.ensure_future(playing.run()), asyncio.ensure_future(serve_requests())]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         for each in done:
@@ -167,7 +167,7 @@ async def play_from_far(job: Words) -> None:
     """In this process, with a client's connections to the broker."""
     source = await RemoteSource.open(job["bootstrap"], job["topic"], 0)
     try:
-        await play(job, source, lambda: asyncio.to_thread(next_line), answer)
+        await play(job, source, lambda: asyncio.to_thread(next_line), respond)
     finally:
         await source.close()
 

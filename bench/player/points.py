@@ -241,5 +241,5 @@ SEED: Final = (
     Seen("13", "Kafka transactions, average", TRANSACTIONS, Point(10, 10), "apply_mean_ms", 45.0),
     Seen("13", "Kafka transactions, p99", TRANSACTIONS, Point(10, 10), "apply_p99_ms", 61.0),
 )
-"""On 8 processors of 2.0 GHz, other replicas on other machines; its rate is not told. Where `point` is None
+"""On 8 processors of 2.0 GHz, other replicas on other machines; its rate is not given. Where `point` is None
 the seed's figure bounds all of them, and so ours is the highest."""

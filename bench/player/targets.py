@@ -22,7 +22,7 @@ import uvloop
 
 from bench.player.watched import LeanSessions, Watched
 from bench.player.workload import Shape, delays, expected_parts
-from bench.sessions.children import Words, answer, child_main, next_line
+from bench.sessions.children import Words, child_main, next_line, respond
 from compat_tests.probe import HOST
 from lockstep.player.target.records import Delivered
 from lockstep.player.target.sessions import StoreSessions
@@ -116,9 +116,9 @@ async def serve(job: Words) -> None:
     shape = Shape(job["targets"], job["keys"]) if "keys" in job else None
     for target in range(len(targets.watched)):
         await targets.listen(target)
-    answer({"addresses": targets.addresses})
+    respond({"addresses": targets.addresses})
     while (line := await asyncio.to_thread(next_line)) is not None:
-        answer(await _run_command(targets, shape, line))
+        respond(await _run_command(targets, shape, line))
     for target in range(len(targets.watched)):
         await targets.leave(target)
 

@@ -27,7 +27,7 @@ class Watched:
         self.records = 0
         self.record_bytes = 0
         self.greeted_ns = self.first_ns = self.last_ns = 0
-        """The last greeting's answer, the first part after it, the last part. 0: there is none."""
+        """The response to the last handshake, the first part after it, the last part. 0: there is none."""
         self.stream: object = None
         """The one that was greeted last; what others bring does not count."""
         self._keep = keep

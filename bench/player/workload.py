@@ -133,7 +133,8 @@ def expected_parts(target: int, shape: Shape, transactions: int) -> int:
 
 
 def delays(noted: Sequence[Noted], opens_ns: int, closes_ns: int) -> dict[str, Any]:
-    """Both delays over all (transaction, target) of the window, in milliseconds. Raises WrongAnswer: none."""
+    """Both delays over all (transaction, target) of the window, in milliseconds. Raises UnexpectedResponse:
+    none."""
     samples = [each for one in noted for each in one.samples(opens_ns, closes_ns)]
     dispatched = array("q", [player for player, _ in samples if player >= 0])
     found: dict[str, Any] = {"samples": len(samples)}

@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException, Producer
 from bench.load.clients import init_transactions
 from bench.load.latency import quantiles
 from bench.player.workload import NEVER, Shape, split, transaction
-from bench.sessions.children import Words, answer, child_main, next_line, report_ready
+from bench.sessions.children import Words, child_main, next_line, report_ready, respond
 
 OUTSTANDING = 64
 """Of an open loop; also what the device's flushes are judged by."""
@@ -55,8 +55,8 @@ class Acknowledged:
             self.took_ns.append(time.monotonic_ns() - sent_ns)
 
 
-class Way(Protocol):
-    """The method of an append."""
+class Appender(Protocol):
+    """Appends a transaction to one topic, or to several."""
 
     outstanding: int
 
@@ -72,7 +72,7 @@ class ToTopics:
         self._producer = producer
         self._topics: list[str] = job["topics"]
         self._shape = Shape(job["targets"], job["keys"])
-        self._splits = job["way"] != "log"
+        self._splits = job["mode"] != "log"
         self._acknowledged = acknowledged
 
     def parts(self, number: int, sent_ns: int) -> dict[int, bytes]:
@@ -122,7 +122,7 @@ def producer_for(bootstrap: str, transactional_id: str | None = None) -> Produce
     return producer
 
 
-def write(job: Words, way: Way, producer: Producer, acknowledged: Acknowledged) -> Words:
+def write(job: Words, appender: Appender, producer: Producer, acknowledged: Acknowledged) -> Words:
     """The run. Raises NotWritten, KafkaException.
 
     `rate` is transactions a second, 0 for a closed loop; it ends after `seconds`, of which the first
@@ -133,7 +133,7 @@ def write(job: Words, way: Way, producer: Producer, acknowledged: Acknowledged) 
     opens_ns = begins_ns + int(job["warmup_s"] * 1e9)
     closes_ns = opens_ns + int(job["seconds"] * 1e9)
     acknowledged.opens_ns, acknowledged.closes_ns = opens_ns, closes_ns
-    most = way.outstanding if job["rate"] else 1
+    most = appender.outstanding if job["rate"] else 1
     first = number = job.get("first", 0)
     late_ns = in_window = 0
     while not (job["count"] and number - first >= job["count"]):
@@ -142,7 +142,7 @@ def write(job: Words, way: Way, producer: Producer, acknowledged: Acknowledged) 
         sent_ns = time.monotonic_ns()
         if sent_ns >= closes_ns:
             break
-        way.append(number, sent_ns)
+        appender.append(number, sent_ns)
         number += 1
         if sent_ns >= opens_ns:
             in_window += 1
@@ -162,7 +162,7 @@ def write(job: Words, way: Way, producer: Producer, acknowledged: Acknowledged) 
 
 
 def _wait(producer: Producer, acknowledged: Acknowledged, due_ns: int, most: int) -> None:
-    """Until it is time, and fewer than `most` are on their way."""
+    """Until it is time, and fewer than `most` are on their appender."""
     deadline_ns = time.monotonic_ns() + int(TIMEOUT_S * 1e9)
     while True:
         now_ns = time.monotonic_ns()
@@ -179,16 +179,16 @@ def _wait(producer: Producer, acknowledged: Acknowledged, due_ns: int, most: int
 
 def work(job: Words) -> None:
     """One run: waits for a line before it begins, and answers with what came of it."""
-    is_transactional = job["way"] == "transactions"
+    is_transactional = job["mode"] == "transactions"
     producer = producer_for(job["bootstrap"], job["name"] if is_transactional else None)
     acknowledged = Acknowledged()
-    way = (InTransactions if is_transactional else ToTopics)(producer, job, acknowledged)
+    appender = (InTransactions if is_transactional else ToTopics)(producer, job, acknowledged)
     for topic in job["topics"]:
         producer.list_topics(topic, timeout=30)  # so that nothing is learned at the first append
     report_ready()
     while next_line() is not None:
         try:
-            answer(write(job, way, producer, acknowledged))
+            respond(write(job, appender, producer, acknowledged))
         except KafkaException as error:
             raise NotWritten(str(error)) from error
 

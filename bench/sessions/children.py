@@ -1,7 +1,7 @@
-"""Processes of a block: told, and answering, one JSON object a line.
+"""Child processes of a block: requests and responses are one JSON object a line.
 
-A child gets its job as the first line, says {"ready": true} or something like it, and then answers each line
-with one. It ends when its standard input does. An answer with "error" ends the block.
+A child gets its job as the first line, reports {"ready": true} or the like, and then responds to each
+line with one. It ends when its standard input does. A response with "error" ends the block.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ Words = dict[str, Any]
 HOSTING = [sys.executable, "-m", "bench.player.child_host"]
 """The words before `serve` of a broker that takes players."""
 PORT_FILE = "player.port"
-"""In that broker's directory: where they are asked for."""
+"""The file in that broker's directory with the port that takes their jobs."""
 
 READY_TIMEOUT_S = 60.0
 END_TIMEOUT_S = 10.0
 
 
 class LineChild:
-    """A process that answers lines: `send` and `receive` bytes, `waited` for by a file number.
+    """A process that responds to lines: `send` and `receive` bytes, `waited` for by a file number.
     RoundFailed."""
 
     def __init__(
@@ -47,30 +47,30 @@ class LineChild:
         self._send = send
         self._receive = receive
 
-    def tell(self, words: Words) -> None:
+    def send(self, words: Words) -> None:
         try:
             self._send(json.dumps(words).encode() + b"\n")
         except OSError as error:
             raise RoundFailed(f"the {self.name} ended: {error}") from error
 
     def next_response(self, timeout_s: float = READY_TIMEOUT_S) -> Words:
-        """The next answer."""
+        """The next response."""
         deadline, line = time.monotonic() + timeout_s, b""
         while not line.endswith(b"\n"):
             left_s = deadline - time.monotonic()
             if left_s <= 0 or not readable([self._waited], left_s):
-                raise RoundFailed(f"the {self.name} said nothing for {timeout_s:.0f} s")
+                raise RoundFailed(f"the {self.name} did not respond for {timeout_s:.0f} s")
             more = self._receive()
             if not more:
                 raise RoundFailed(f"the {self.name} ended")
             line += more
-        answer: Words = json.loads(line)
-        if "error" in answer:
-            raise RoundFailed(f"the {self.name}: {answer['error']}")
-        return answer
+        response: Words = json.loads(line)
+        if "error" in response:
+            raise RoundFailed(f"the {self.name}: {response['error']}")
+        return response
 
-    def ask(self, words: Words, timeout_s: float = READY_TIMEOUT_S) -> Words:
-        self.tell(words)
+    def call(self, words: Words, timeout_s: float = READY_TIMEOUT_S) -> Words:
+        self.send(words)
         return self.next_response(timeout_s)
 
 
@@ -90,7 +90,7 @@ class Child(LineChild):
         name = module.rpartition(".")[2]
         super().__init__(name, output, self._input.write, lambda: os.read(output, 1 << 16))
         if job is not None:
-            self.tell(job)
+            self.send(job)
 
     @property
     def pid(self) -> int:
@@ -123,7 +123,7 @@ class Connected(LineChild):
         self._socket = socket.create_connection((HOST, port), timeout=READY_TIMEOUT_S)
         receive = partial(self._socket.recv, 1 << 16)
         super().__init__(name, self._socket.fileno(), self._socket.sendall, receive)
-        self.tell(job)
+        self.send(job)
 
     def __enter__(self) -> Self:
         return self
@@ -149,24 +149,25 @@ def next_line() -> Words | None:
 
 
 def child_main(work: Callable[[Words], None]) -> int:
-    """A child's exit status. Args: work: from its job to its end; what it raises is the last answer."""
+    """A child's exit status. Args: work: from its job to its end; an error that it raises is the last
+    response."""
     job = next_line()
     if job is None:
         return 0
     try:
         work(job)
     except Exception as error:
-        answer({"error": f"{type(error).__name__}: {error}"})
+        respond({"error": f"{type(error).__name__}: {error}"})
         return 1
     return 0
 
 
-def answer(words: Words) -> None:
-    """A child's answer to one line."""
+def respond(words: Words) -> None:
+    """A child's response to one line."""
     print(json.dumps(words), flush=True)
 
 
-PATIENCE_S = 90.0
+TERMINATE_TIMEOUT_S = 90.0
 
 
 def run_child(command: Sequence[str], directory: Path) -> int:
@@ -178,7 +179,7 @@ def run_child(command: Sequence[str], directory: Path) -> int:
     except BaseException:
         child.terminate()
         try:
-            child.wait(PATIENCE_S)
+            child.wait(TERMINATE_TIMEOUT_S)
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait()

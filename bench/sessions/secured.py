@@ -33,8 +33,8 @@ from compat_tests.targets import Target
 from lockstep.broker.security.certificate_authority import CertificateAuthority
 
 PLAIN, TLS = "plain", "tls"
-"""The ways to a broker."""
-WAYS: Final = {TLS: "SASL_SSL", PLAIN: "PLAINTEXT"}
+"""The names of the two listeners in blocks and ratios."""
+PROTOCOLS: Final = {TLS: "SASL_SSL", PLAIN: "PLAINTEXT"}
 """The protocol of each."""
 LISTENER: Final = "SECURED"
 MECHANISM: Final = "SCRAM-SHA-512"
@@ -79,10 +79,10 @@ class Credentials:
 
 
 class SecuredSession(Session):
-    """A broker whose jobs take `way` to it."""
+    """A broker whose jobs connect to `listener`."""
 
     def __init__(self, side: str, setup: Setup, sizes: Sizes, parent: Path, credentials: Credentials) -> None:
-        self.way = PLAIN
+        self.listener = PLAIN
         self._credentials = credentials
         self._secured_port = free_port()
         super().__init__(side, setup, sizes, parent)
@@ -90,7 +90,7 @@ class SecuredSession(Session):
     def _make_target(self) -> Running:
         target = super()._make_target()
         assert isinstance(target, Target)
-        target.beside[LISTENER] = WAYS[TLS], self._secured_port
+        target.beside[LISTENER] = PROTOCOLS[TLS], self._secured_port
         target.settings |= self._credentials.broker_settings()
         return target
 
@@ -98,13 +98,13 @@ class SecuredSession(Session):
         """Start the broker, make its user, warm it up. RoundFailed, TargetFailed."""
         self.start_s = self.target.start()
         self._make_user()
-        self.way = TLS
+        self.listener = TLS
         self.more["tls"] = self.job("describe_tls")
         self._warm_up()
 
     def start_job(self, name: str, **words: Any) -> subprocess.Popen[str]:
-        """Like `Session.start_job`, to the listener of `way`."""
-        if self.way == TLS:
+        """Like `Session.start_job`, to `listener`."""
+        if self.listener == TLS:
             security: Mapping[str, str] = self._credentials.client_properties()
             words = {"port": self._secured_port, "security": security, **words}
         return super().start_job(name, **words)
@@ -112,8 +112,8 @@ class SecuredSession(Session):
     def _warm_slice(self, topic: str, producers: int) -> int:
         """Over both listeners."""
         requests = 0
-        for way in WAYS:
-            self.way = way
+        for listener in PROTOCOLS:
+            self.listener = listener
             requests += super()._warm_slice(topic, producers)
         return requests
 

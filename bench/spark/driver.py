@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSource
 from spark_connector.data_source import LockstepDataSource
 from spark_connector.sink.writers import StreamWriter
 
-PATIENCE_S = 300
+TIMEOUT_S = 300
 
 
 class TimedWriter(StreamWriter):
@@ -92,11 +92,11 @@ class Driver:
                 .option("checkpointLocation", f"{directory}/checkpoint")
                 .start()
             )
-            deadline = time.monotonic() + PATIENCE_S
+            deadline = time.monotonic() + TIMEOUT_S
             try:
                 while query.isActive and len(query.recentProgress) < ask["epochs"]:
                     if time.monotonic() > deadline:
-                        raise TimeoutError(f"{len(query.recentProgress)} epochs in {PATIENCE_S} s")
+                        raise TimeoutError(f"{len(query.recentProgress)} epochs in {TIMEOUT_S} s")
                     time.sleep(0.05)
                 if query.exception() is not None:
                     raise query.exception()

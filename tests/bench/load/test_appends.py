@@ -10,7 +10,7 @@ from kio.schema.produce.v9.request import ProduceRequest as KioProduceRequest
 from kio.serial import entity_reader
 
 from bench.load.appends import atomic_appends, atomic_request
-from bench.load.wire import WrongAnswer, record_batch
+from bench.load.wire import UnexpectedResponse, record_batch
 from bench.sessions.commits import commits_by_topic
 from compat_tests.probe import HOST
 from compat_tests.raw import RawConnection
@@ -32,7 +32,7 @@ def test_the_request_is_marked_and_otherwise_like_any() -> None:
     assert body == plain[:-1] + b"\x01\x90\x4e\x00", "one tag, 10000 as a varint, empty"
 
 
-@pytest.mark.parametrize(("bare", "problem"), [(False, AppendRefused), (True, WrongAnswer)])
+@pytest.mark.parametrize(("bare", "problem"), [(False, AppendRefused), (True, UnexpectedResponse)])
 def test_appends_are_timed_and_are_one_entry_each(
     tmp_path: Path, bare: bool, problem: type[Exception]
 ) -> None:

@@ -14,7 +14,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from bench.load.backlog import Reader, fill, read_backlog
 from bench.load.members import rebalance
-from bench.load.wire import WrongAnswer, record_batch
+from bench.load.wire import UnexpectedResponse, record_batch
 from lockstep.testing import RunningBroker, broker_in_thread
 from tests.bench.load.serving import job, serving
 from tests.bench.load.test_wire import fetch_response, produce_response
@@ -48,14 +48,14 @@ def test_a_backlog_is_read_once_or_for_a_while(backlog: tuple[RunningBroker, int
 
 def test_a_topic_that_is_not_there_ends_the_run(backlog: tuple[RunningBroker, int]) -> None:
     words = {"host": "localhost", "port": backlog[0].port, **BATCH, "topic": "no-such-topic"}
-    with pytest.raises(WrongAnswer, match="error code 3"):
+    with pytest.raises(UnexpectedResponse, match="error code 3"):
         read_backlog(words)
 
 
 def test_fill_pipelines_and_checks_every_answer() -> None:
     held: list[bytes] = []
 
-    def answer(correlation_id: int, number: int) -> list[bytes]:
+    def response(correlation_id: int, number: int) -> list[bytes]:
         held.append(bytes(produce_response(b"t", correlation_id, [0])))
         if len(held) < 3:
             return []
@@ -63,7 +63,7 @@ def test_fill_pipelines_and_checks_every_answer() -> None:
         held.clear()
         return [pieces[:7], pieces[7:]]
 
-    with serving(answer) as port:
+    with serving(response) as port:
         wanted = 9 * len(record_batch(1, 16, 0)) - 1
         result = fill(job(port, window=3, total_bytes=wanted))
     assert result["total_requests"] == result["total_records"] == 9
@@ -77,10 +77,10 @@ def test_a_reader_that_checks_finds_a_batch_that_is_damaged() -> None:
         ours, theirs = socket.socketpair()
         with ours, theirs:
             reader = Reader(ours, "t", 0, check)
-            reader.ask()
+            reader.send_fetch()
             theirs.sendall(fetch_response(b"t", 1, 0, 1, bytes(batch)))
             if check:
-                with pytest.raises(WrongAnswer, match="checksum"):
+                with pytest.raises(UnexpectedResponse, match="checksum"):
                     reader.wait()
             else:
                 assert reader.wait() == 1 and reader.offset == 1

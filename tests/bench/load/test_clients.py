@@ -40,7 +40,7 @@ def test_a_job_that_fails_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     job = {"job": "first_ack", "host": "127.0.0.1", "port": 1, "topic": "t", "record_bytes": 1}
     assert main([json.dumps({**job, "timeout_s": 0.05})]) == 1
     said = json.loads(capsys.readouterr().out)
-    assert said == {"error": "WrongAnswer: no record acknowledged within 0.05 s"}
+    assert said == {"error": "UnexpectedResponse: no record acknowledged within 0.05 s"}
 
 
 @each_case(

@@ -12,7 +12,7 @@ import pytest
 from bench.load import closed_loop as module
 from bench.load.closed_loop import closed_loop, templates_for
 from bench.load.latency import quantiles
-from bench.load.wire import WrongAnswer
+from bench.load.wire import UnexpectedResponse
 from tests.bench.load.serving import Answer, job, serving
 from tests.bench.load.test_wire import produce_response
 
@@ -70,7 +70,7 @@ def test_every_acknowledged_request_is_counted_and_only_the_window_is_measured(
     counting = threading.Lock()
     together = threading.Barrier(producers, lambda: clock.goes_on(0.001))
 
-    def answer(correlation_id: int, number: int) -> Iterator[bytes]:
+    def response(correlation_id: int, number: int) -> Iterator[bytes]:
         nonlocal answered
         with counting:
             answered += 1
@@ -79,7 +79,7 @@ def test_every_acknowledged_request_is_counted_and_only_the_window_is_measured(
             together.wait(60)
             yield piece
 
-    with serving(answer) as port:
+    with serving(response) as port:
         result = closed_loop(job(port, producers=producers, warmup_s=0.03, seconds=0.06))
     assert result["total_requests"] == answered == result["total_records"]
     assert answered == 30 * producers and result["requests"] == 20 * producers
@@ -87,17 +87,17 @@ def test_every_acknowledged_request_is_counted_and_only_the_window_is_measured(
 
 
 def test_an_error_code_ends_the_run() -> None:
-    def answer(correlation_id: int, number: int) -> list[bytes]:
+    def response(correlation_id: int, number: int) -> list[bytes]:
         return [bytes(produce_response(b"t", correlation_id, [0 if number < 5 else 7]))]
 
-    with serving(answer) as port, pytest.raises(WrongAnswer, match="error code 7"):
+    with serving(response) as port, pytest.raises(UnexpectedResponse, match="error code 7"):
         closed_loop(job(port, producers=2))
 
 
 def test_a_swapped_correlation_id_ends_the_run() -> None:
     with (
         serving(lambda correlation_id, _: [bytes(produce_response(b"t", correlation_id + 1, [0]))]) as port,
-        pytest.raises(WrongAnswer, match="correlation id"),
+        pytest.raises(UnexpectedResponse, match="correlation id"),
     ):
         closed_loop(job(port, producers=1))
 
@@ -113,11 +113,11 @@ def test_each_producer_keeps_to_the_leader_of_its_partition() -> None:
     seen: dict[str, set[int]] = {"a": set(), "b": set()}
 
     def at(name: str) -> Answer:
-        def answer(correlation_id: int, number: int) -> list[bytes]:
+        def response(correlation_id: int, number: int) -> list[bytes]:
             seen[name].add(threading.get_ident())
             return [bytes(produce_response(b"t", correlation_id, [0]))]
 
-        return answer
+        return response
 
     with serving(at("a")) as first, serving(at("b")) as second:
         words = {"partitions": 2, "records": 1, "spread": "turns", "warmup_s": 0.0, "seconds": 0.1}

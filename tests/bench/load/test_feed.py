@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bench.load.feed import CLIENT, fill_feed, read_feed, transaction, without_values
-from bench.load.wire import WrongAnswer
+from bench.load.wire import UnexpectedResponse
 from compat_tests.probe import HOST
 from compat_tests.raw import RawConnection
 from compat_tests.targets import LockstepTarget
@@ -44,7 +44,7 @@ def test_a_topic_is_filled_and_read_whole(tmp_path: Path) -> None:
             assert raw.list_offset("f", -1)["offset"] == 300
         window = {"warmup_s": 0.0, "seconds": 0.1}
         found = read_feed({**job, **window})
-        with pytest.raises(WrongAnswer, match="300 transactions read, 301 written"):
+        with pytest.raises(UnexpectedResponse, match="300 transactions read, 301 written"):
             read_feed({**job, **window, "transactions": 301})
     assert found["all_transactions"] >= 600 and found["all_transactions"] % 300 == 0
     assert found["client_us"] > 0 and found["transactions_per_s"] > 0

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from bench.load.first_ack import first_ack, leader_loss
-from bench.load.wire import WrongAnswer
+from bench.load.wire import UnexpectedResponse
 from tests.bench.load.serving import job, serving
 from tests.bench.load.test_wire import produce_response
 
@@ -15,13 +15,13 @@ from tests.bench.load.test_wire import produce_response
 def test_first_ack_retries_until_the_broker_agrees() -> None:
     calls = 0
 
-    def answer(correlation_id: int, number: int) -> list[bytes]:
+    def response(correlation_id: int, number: int) -> list[bytes]:
         nonlocal calls
         calls += 1
         return [bytes(produce_response(b"t", correlation_id, [6 if calls < 3 else 0]))]
 
     before = time.monotonic_ns()
-    with serving(answer) as port:
+    with serving(response) as port:
         result = first_ack(job(port, timeout_s=10.0))
     assert result["attempts"] == 3
     assert before < result["acked_ns"] < time.monotonic_ns()
@@ -30,7 +30,7 @@ def test_first_ack_retries_until_the_broker_agrees() -> None:
 def test_a_broker_that_never_agrees_is_told() -> None:
     with (
         serving(lambda correlation_id, _: [bytes(produce_response(b"t", correlation_id, [6]))]) as port,
-        pytest.raises(WrongAnswer, match=r"no record acknowledged within 0\.2 s$"),
+        pytest.raises(UnexpectedResponse, match=r"no record acknowledged within 0\.2 s$"),
     ):
         first_ack(job(port, timeout_s=0.2))
 
@@ -59,7 +59,7 @@ def test_the_loss_of_a_leader_ends_with_the_next_acknowledgement() -> None:
 def test_a_leader_that_takes_nothing_is_no_leader() -> None:
     with (
         serving(lambda correlation_id, _: [bytes(produce_response(b"t", correlation_id, [6]))]) as port,
-        pytest.raises(WrongAnswer, match="took nothing"),
+        pytest.raises(UnexpectedResponse, match="took nothing"),
     ):
         leader_loss(job(1, ports=[port, port], timeout_s=0.3))
 
@@ -67,7 +67,7 @@ def test_a_leader_that_takes_nothing_is_no_leader() -> None:
 def test_a_leader_that_stays_is_not_lost() -> None:
     with (
         serving(lambda correlation_id, _: [bytes(produce_response(b"t", correlation_id, [0]))]) as port,
-        pytest.raises(WrongAnswer, match=r"the leader was not lost within 0\.2 s"),
+        pytest.raises(UnexpectedResponse, match=r"the leader was not lost within 0\.2 s"),
     ):
         leader_loss(job(1, ports=[port, port], timeout_s=0.2))
 
@@ -76,6 +76,6 @@ def test_nobody_who_takes_over_is_told() -> None:
     with (
         serving(_lost_leader) as first,
         serving(lambda correlation_id, _: [bytes(produce_response(b"t", correlation_id, [6]))]) as second,
-        pytest.raises(WrongAnswer, match=r"within 1\.0 s of the leader's loss"),
+        pytest.raises(UnexpectedResponse, match=r"within 1\.0 s of the leader's loss"),
     ):
         leader_loss(job(1, ports=[first, second], timeout_s=1.0))

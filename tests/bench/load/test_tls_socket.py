@@ -12,8 +12,8 @@ import pytest
 
 from bench.load.backlog import fill, read_backlog
 from bench.load.closed_loop import closed_loop
-from bench.load.connection import Answers
-from bench.load.lanes import lanes
+from bench.load.connection import ResponseReader
+from bench.load.pipelined_loop import pipelined_loop
 from bench.load.tls_socket import TlsSocket, describe_tls
 from compat_tests.probe import HOST
 from compat_tests.raw import RawConnection
@@ -33,8 +33,8 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredTarget]:
 def create(target: SecuredTarget, topic: str) -> None:
     with RawConnection(HOST, target.port) as raw:
         wanted = {"name": topic, "num_partitions": 1, "replication_factor": 1}
-        answer = raw.call("create_topics", 5, topics=[wanted], timeout=10_000)
-        assert answer["topics"][0]["error_code"] == 0, answer
+        response = raw.call("create_topics", 5, topics=[wanted], timeout=10_000)
+        assert response["topics"][0]["error_code"] == 0, response
 
 
 def end_of(target: SecuredTarget, topic: str) -> int:
@@ -58,7 +58,7 @@ def test_batches_are_written_as_fast_as_it_goes_and_read_back_with_their_checksu
     create(target, "batches")
     security = target.logging_in()
     shape = {"topic": "batches", "record_bytes": 1024, "records": 15, "window": 5, "security": security}
-    written = lanes(job(target.login, producers=1, rate=0, **shape))["total_records"]
+    written = pipelined_loop(job(target.login, producers=1, rate=0, **shape))["total_records"]
     written += fill(job(target.login, total_bytes=3 << 20, **shape))["total_records"]
     assert written > 15 * 200 and end_of(target, "batches") == written
 
@@ -96,11 +96,11 @@ def ends(tmp_path: Path) -> Iterator[tuple[TlsSocket, ssl.SSLSocket]]:
 def test_what_is_for_tls_itself_is_no_answer_and_no_end(ends: tuple[TlsSocket, ssl.SSLSocket]) -> None:
     ours, theirs = ends
     ours.setblocking(False)  # the tickets of the session have come, and no answer
-    answers = Answers(ours)
-    assert answers.only() is None
+    responses = ResponseReader(ours)
+    assert responses.poll() is None
     frame = (8).to_bytes(4, "big") + bytes(8)
     theirs.sendall(frame)
-    assert answers.wait() == frame
+    assert responses.wait() == frame
 
 
 def test_a_request_waits_for_room_where_the_socket_does_not_block(

@@ -16,7 +16,7 @@ from bench.load.wire import (
     BATCH_OVERHEAD_BYTES,
     FetchTemplate,
     ProduceTemplate,
-    WrongAnswer,
+    UnexpectedResponse,
     batch_is_sound,
     batch_span,
     record_batch,
@@ -105,7 +105,7 @@ def test_a_good_produce_response_passes() -> None:
 )
 def test_a_wrong_produce_response_does_not(frame: bytearray, why: str) -> None:
     template = ProduceTemplate("t", {0: b"x", 1: b"x"}, 2)
-    with pytest.raises(WrongAnswer, match=why):
+    with pytest.raises(UnexpectedResponse, match=why):
         template.verify(frame, 7)
 
 
@@ -130,9 +130,9 @@ def test_the_records_of_a_fetch_response_are_found() -> None:
     frame = memoryview(fetch_response(b"t", 5, 0, 99, b"R" * 40))
     high_watermark, start, end = template.records(frame, 5)
     assert (high_watermark, bytes(frame[start:end])) == (99, b"R" * 40)
-    with pytest.raises(WrongAnswer, match="error code 3"):
+    with pytest.raises(UnexpectedResponse, match="error code 3"):
         template.records(memoryview(fetch_response(b"t", 5, 3, -1, b"")), 5)
-    with pytest.raises(WrongAnswer, match="correlation id 5"):
+    with pytest.raises(UnexpectedResponse, match="correlation id 5"):
         template.records(frame, 6)
 
 

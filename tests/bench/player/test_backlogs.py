@@ -59,8 +59,8 @@ def test_who_is_stopped_goes_on_afterwards() -> None:
         "bench.player.targets", {"targets": 1, "transport": "raw", "directory": "", "keep": False}
     ) as child:
         child.next_response()
-        with pytest.raises(RoundFailed, match="said nothing"), pause_process(child.pid):
-            child.ask({"do": "wait", "records": [0], "timeout_s": 1}, 0.3)
+        with pytest.raises(RoundFailed, match="did not respond"), pause_process(child.pid):
+            child.call({"do": "wait", "records": [0], "timeout_s": 1}, 0.3)
         assert child.next_response()["targets"][0]["records"] == 0
 
 
@@ -71,7 +71,7 @@ def test_a_child_that_fails_says_why(session: Any) -> None:
         pytest.raises(RoundFailed, match="the kafka_player: "),
     ):
         child.next_response()
-    with Child("bench.player.writer", {"way": "log"}) as child:
+    with Child("bench.player.writer", {"mode": "log"}) as child:
         with pytest.raises(RoundFailed, match="KeyError"):
             child.next_response()
         with pytest.raises(RoundFailed, match="the writer ended"):

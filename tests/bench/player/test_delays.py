@@ -1,4 +1,4 @@
-"""Blocks of delays, run: Kafka's ways against a broker, and LogPlayer's own."""
+"""Blocks of delays, run: Kafka's modes against a broker, and LogPlayer's own."""
 
 from __future__ import annotations
 

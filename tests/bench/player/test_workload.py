@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.load.wire import WrongAnswer
+from bench.load.wire import UnexpectedResponse
 from bench.player.sessions import BACKLOGS, DELAYS, KAFKA, LOCKSTEP, ONE, PARTS, SUSTAINED, plan_sessions
 from bench.player.workload import (
     HEAD_BYTES,
@@ -71,7 +71,7 @@ def test_delays_are_of_what_was_sent_in_the_window() -> None:
     assert (found["samples"], found["apply_mean_ms"], found["player_p99_ms"]) == (2, 4.0, 4.0)
     undispatched = delays([_noted(0, dispatched_ns=NEVER)], 0, 2 * S)
     assert "player_mean_ms" not in undispatched and undispatched["apply_p50_ms"] == 4.0
-    with pytest.raises(WrongAnswer):
+    with pytest.raises(UnexpectedResponse):
         delays([_noted(0)], 5 * S, 6 * S)
 
 

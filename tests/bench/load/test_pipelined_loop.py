@@ -1,4 +1,5 @@
-"""Lanes and fan-out against small servers: schedules, windows, and a broker that takes part for real."""
+"""Pipelined producers and fan-out against small servers: schedules, windows, and a broker that takes part for
+real."""
 
 from __future__ import annotations
 
@@ -13,8 +14,8 @@ import pytest
 
 from bench.load.backlog import Reader
 from bench.load.fan_out import fan_out
-from bench.load.lanes import SPIN_NS, Lane, lanes, shares
-from bench.load.wire import ProduceTemplate, WrongAnswer, record_batch
+from bench.load.pipelined_loop import SPIN_NS, PipelinedProducer, pipelined_loop, shares
+from bench.load.wire import ProduceTemplate, UnexpectedResponse, record_batch
 from compat_tests.probe import HOST
 from compat_tests.raw import RawConnection
 from compat_tests.targets import LockstepTarget
@@ -51,7 +52,7 @@ def test_an_open_loop_keeps_its_rate_and_counts_what_a_pause_held_back(tmp_path:
 
     with serving(pausing) as port:
         keep = tmp_path / "raw"
-        result = lanes(_job(port, rate=100, seconds=0.5, keep=str(keep)))
+        result = pipelined_loop(_job(port, rate=100, seconds=0.5, keep=str(keep)))
     assert result["requests"] == pytest.approx(50, abs=1)
     # every 10 ms one was due in the pause, and each of them waited for what was left of it
     raw = array("q")
@@ -71,9 +72,9 @@ def test_the_wait_for_what_is_due_is_not_rounded_up_and_leaves_the_broker_its_pr
         asked.append(timeout_s)
         return waits(readers, writers, others, timeout_s)
 
-    monkeypatch.setattr("bench.load.lanes.select.select", noted)
+    monkeypatch.setattr("bench.load.pipelined_loop.select.select", noted)
     with serving(_good) as port:
-        result = lanes(_job(port, rate=2000, producers=2, seconds=0.2, window=50))
+        result = pipelined_loop(_job(port, rate=2000, producers=2, seconds=0.2, window=50))
     short = [each for each in asked if each < 0.001]
     assert len(short) > 5, "it sleeps below a millisecond, too"
     assert max(each for each in asked if each < 60) <= 0.001 + SPIN_NS / 1e9, "until what is due next"
@@ -86,7 +87,7 @@ def test_a_rate_is_of_what_was_answered_in_time() -> None:
         return _good(correlation_id, number)
 
     with serving(slow) as port:
-        result = lanes(_job(port, rate=200, seconds=0.5, window=3))
+        result = pipelined_loop(_job(port, rate=200, seconds=0.5, window=3))
     assert result["requests"] == pytest.approx(100, abs=2) and result["offered_per_s"] == 200
     assert result["requests_per_s"] < 60, "fifty a second are taken at most"
     assert result["max_ms"] > 500
@@ -101,36 +102,36 @@ def test_a_window_is_never_overdrawn_and_what_waits_is_sent_when_there_is_room()
             frame = stream.read(int.from_bytes(stream.read(4), "big"))
             return int(struct.unpack_from(">i", frame, 4)[0])
 
-        lane = Lane(ours, [ProduceTemplate("t", {0: b"batch"}, 1)], window=2)
+        producer = PipelinedProducer(ours, [ProduceTemplate("t", {0: b"batch"}, 1)], window=2)
         for number in range(5):
-            lane.due(100 + number)
-        assert [arrived(), arrived()] == [1, 2] and not lane.has_room
+            producer.schedule(100 + number)
+        assert [arrived(), arrived()] == [1, 2] and not producer.has_room
         theirs.setblocking(False)
         with pytest.raises(BlockingIOError):
             theirs.recv(1)
         theirs.setblocking(True)
         answers = [_good(number, 0)[0] for number in (1, 2)]
         theirs.sendall(answers[0] + answers[1][:7])
-        assert lane.receive() == [100]
-        lane.send()
+        assert producer.receive() == [100]
+        producer.send()
         assert arrived() == 3
         theirs.sendall(answers[1][7:])
-        assert lane.receive() == [101]
+        assert producer.receive() == [101]
 
 
 def test_an_answer_to_another_request_is_refused() -> None:
     with (
         serving(lambda correlation_id, number: _good(correlation_id + (number == 3), number)) as port,
-        pytest.raises(WrongAnswer, match="correlation id 4 instead of 3"),
+        pytest.raises(UnexpectedResponse, match="correlation id 4 instead of 3"),
     ):
-        lanes(_job(port, window=2))
+        pipelined_loop(_job(port, window=2))
 
 
-def test_fewer_lanes_than_partitions_reach_all_of_them() -> None:
+def test_fewer_connections_than_partitions_reach_all_of_them() -> None:
     with LockstepTarget({"log.flush": "os"}) as broker:
         with RawConnection(HOST, broker.port) as raw:
             raw.create_topic("t", partitions=3)
-        result = lanes(_job(broker.port, partitions=3, producers=2, window=3, rate=300))
+        result = pipelined_loop(_job(broker.port, partitions=3, producers=2, window=3, rate=300))
         with RawConnection(HOST, broker.port) as raw:
             ends = [raw.list_offset("t", -1, partition=index)["offset"] for index in range(3)]
     assert all(ends) and sum(ends) == result["total_records"]
@@ -159,14 +160,14 @@ def test_a_reader_that_is_sent_a_gap_says_so() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         reader = Reader(ours, "t", 0)
-        reader.ask()
+        reader.send_fetch()
         batch = bytearray(record_batch(1, 8, 0))
         theirs.sendall(fetch_response(b"t", 1, 0, 2, bytes(batch)))
         assert reader.receive() == 2 and reader.offset == 1
-        reader.ask()
+        reader.send_fetch()
         struct.pack_into(">q", batch, 0, 5)
         theirs.sendall(fetch_response(b"t", 2, 0, 2, bytes(batch)))
-        with pytest.raises(WrongAnswer, match="offset 5 where 1 was due"):
+        with pytest.raises(UnexpectedResponse, match="offset 5 where 1 was due"):
             reader.receive()
 
 

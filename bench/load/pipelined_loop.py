@@ -1,11 +1,12 @@
 """Producers with several requests in flight: as fast as a window allows, or at a rate, each due at its time.
 
-Owns: `Lane` (one connection, answers in order) and the job "lanes". Under a rate the loop is open: request
-number i is due at i / rate, whether or not the broker keeps up, and its latency counts from when it was due
-(no coordinated omission); what a full window holds back waits, and the wait counts. Without a rate latencies
-count from the send. Latencies are int64 nanoseconds of the monotonic clock.
-Invariants: every answer's correlation id and error codes are checked; what is due (or sent) inside the window
-has its latency counted, also where it is answered after it; a rate is of what was answered within. Does not
+Owns: `PipelinedProducer` (one connection, responses in order) and the job "pipelined_loop". Under a rate the
+loop is open: request number i is due at i / rate, whether or not the broker keeps up, and its latency counts
+from when it was due (no coordinated omission); what a full window holds back waits, and the wait counts.
+Without a rate latencies count from the send. Latencies are int64 nanoseconds of the monotonic clock.
+Invariants: every response's correlation id and error codes are checked; what is due (or sent) inside the
+window has its latency counted, also where its response comes later; a rate is of the responses within. Does
+not
 do: retries, batching by time, compression.
 """
 
@@ -19,9 +20,9 @@ from array import array
 from collections import deque
 from typing import Any
 
-from bench.load.connection import SOCKET_TIMEOUT_S, Answers, connect
+from bench.load.connection import SOCKET_TIMEOUT_S, ResponseReader, connect
 from bench.load.latency import keep, quantiles
-from bench.load.wire import ProduceTemplate, WrongAnswer, record_batch
+from bench.load.wire import ProduceTemplate, UnexpectedResponse, record_batch
 
 SPIN_NS = 100_000
 """Before a request is due the loop looks without sleeping for so long, as a sleep may end so much too late;
@@ -32,10 +33,10 @@ LATE_S = 30.0
 Result = dict[str, Any]
 
 
-class Lane:
-    """One connection to one broker: requests of `template`s in turn, at most `window` unanswered."""
+class PipelinedProducer:
+    """One connection to one broker: requests of `template`s in turn, at most `window` in flight."""
 
-    __slots__ = ("_answers", "_sent", "correlation_id", "sock", "templates", "waiting", "window")
+    __slots__ = ("_responses", "_sent", "correlation_id", "sock", "templates", "waiting", "window")
 
     def __init__(self, sock: socket.socket, templates: list[ProduceTemplate], window: int) -> None:
         self.sock = sock
@@ -43,16 +44,16 @@ class Lane:
         self.window = window
         self.correlation_id = 0
         self.waiting: deque[int] = deque()
-        """When each request that is due and not answered counts from, in order of their sending."""
+        """When each request that is due and has no response counts from, in order of their sending."""
         self._sent = 0
         """How many of `waiting` were sent."""
-        self._answers = Answers(sock)
+        self._responses = ResponseReader(sock)
 
     @property
     def has_room(self) -> bool:
         return self._sent < self.window
 
-    def due(self, from_ns: int) -> None:
+    def schedule(self, from_ns: int) -> None:
         """Send a request, or let it wait until there is room. Args: from_ns: where its latency begins."""
         self.waiting.append(from_ns)
         self.send()
@@ -66,29 +67,31 @@ class Lane:
             self.sock.sendall(template.stamp(self.correlation_id))
 
     def receive(self) -> list[int]:
-        """Take what is there: what the requests answered by it counted from. WrongAnswer."""
-        answered: list[int] = []
-        for frame in self._answers.all():
+        """Read the responses that have arrived; returns when the latency of each request begins.
+        UnexpectedResponse."""
+        begins: list[int] = []
+        for frame in self._responses.poll_all():
             number = self.correlation_id - self._sent + 1
             self.templates[number % len(self.templates)].verify(frame, number)
-            answered.append(self.waiting.popleft())
+            begins.append(self.waiting.popleft())
             self._sent -= 1
-        return answered
+        return begins
 
 
-class _Loop:
-    """All lanes behind one epoll, and what was counted."""
+class _PipelinedLoop:
+    """All producers behind one epoll, and the counts."""
 
-    def __init__(self, job: Result, lanes: list[Lane], poll: select.epoll) -> None:
-        self.lanes = lanes
+    def __init__(self, job: Result, producers: list[PipelinedProducer], poll: select.epoll) -> None:
+        self.producers = producers
         self.latencies = array("q")
         self.late = array("q")
-        """How long after a request was due it was come to: the client's fault, and within its latency."""
+        """How long after a request was due it was sent: the load generator is late, and the latency includes
+        it."""
         self.total = self.within = 0
-        """Answers at all, and within the window."""
+        """All responses, and those within the window."""
         self._rate = float(job["rate"])
         self._poll = poll
-        self._by_fd = {lane.sock.fileno(): lane for lane in lanes}
+        self._by_fd = {producer.sock.fileno(): producer for producer in producers}
         for number in self._by_fd:
             self._poll.register(number, select.EPOLLIN)
         self._begin_ns = time.perf_counter_ns()
@@ -96,22 +99,22 @@ class _Loop:
         self._close_ns = self._open_ns + int(job["seconds"] * 1e9)
 
     def run(self) -> None:
-        """Until the window has closed and all is answered. WrongAnswer."""
+        """Until the window has closed and all responses are there. UnexpectedResponse."""
         if self._rate:
             self._run_scheduled()
         else:
             self._run_unbounded()
         deadline = time.perf_counter() + LATE_S
-        while any(lane.waiting for lane in self.lanes):
+        while any(producer.waiting for producer in self.producers):
             if time.perf_counter() > deadline:
-                raise WrongAnswer(f"requests unanswered {LATE_S:.0f} s after the end")
-            for lane in self._ready_lanes(SOCKET_TIMEOUT_S):
-                lane.send()
+                raise UnexpectedResponse(f"requests without a response {LATE_S:.0f} s after the end")
+            for producer in self._ready_producers(SOCKET_TIMEOUT_S):
+                producer.send()
 
     def _run_scheduled(self) -> None:
-        """Each lane has its own schedule, shifted against the others'."""
-        each_ns = int(1e9 * len(self.lanes) / self._rate)
-        count = len(self.lanes)
+        """Each producer has its own schedule, shifted against the others'."""
+        each_ns = int(1e9 * len(self.producers) / self._rate)
+        count = len(self.producers)
         due = [(self._begin_ns + number * each_ns // count, number) for number in range(count)]
         heapq.heapify(due)
         while True:
@@ -120,39 +123,39 @@ class _Loop:
                 return
             wait_ns = at - time.perf_counter_ns()
             if wait_ns > 0:
-                for lane in self._ready_lanes(max(0, wait_ns - SPIN_NS) / 1e9):
-                    lane.send()
+                for producer in self._ready_producers(max(0, wait_ns - SPIN_NS) / 1e9):
+                    producer.send()
                 continue
             if at >= self._open_ns:
                 self.late.append(-wait_ns)
             heapq.heapreplace(due, (at + each_ns, number))
-            self.lanes[number].due(at)
+            self.producers[number].schedule(at)
 
     def _run_unbounded(self) -> None:
         clock = time.perf_counter_ns
-        for lane in self.lanes:
-            for _ in range(lane.window):
-                lane.due(clock())
+        for producer in self.producers:
+            for _ in range(producer.window):
+                producer.schedule(clock())
         while clock() < self._close_ns:
-            for lane in self._ready_lanes(SOCKET_TIMEOUT_S):
-                while lane.has_room:
-                    lane.due(clock())
+            for producer in self._ready_producers(SOCKET_TIMEOUT_S):
+                while producer.has_room:
+                    producer.schedule(clock())
 
-    def _ready_lanes(self, timeout_s: float) -> list[Lane]:
-        """The lanes that were answered within the time."""
+    def _ready_producers(self, timeout_s: float) -> list[PipelinedProducer]:
+        """The producers with responses within the time."""
         found = []
         if timeout_s > 0:  # epoll's own clock is milliseconds, rounded up
             select.select([self._poll], [], [], timeout_s)
         for number, _ in self._poll.poll(0):
-            lane = self._by_fd[number]
-            starts = lane.receive()
+            producer = self._by_fd[number]
+            starts = producer.receive()
             done = time.perf_counter_ns()
             self.total += len(starts)
             for start in starts:
                 if self._open_ns <= start < self._close_ns:
                     self.latencies.append(done - start)
                     self.within += done < self._close_ns
-            found.append(lane)
+            found.append(producer)
         return found
 
 
@@ -161,7 +164,7 @@ def shares(producers: int, ports: list[int]) -> list[tuple[int, list[int]]]:
 
     As many connections as partitions or more share partitions; fewer of them share them out, each among those
     of one leader, or all of its where it has fewer than connections. Where there are fewer connections than
-    leaders some partitions are nobody's.
+    leaders some partitions are not written to.
     """
     if producers >= len(ports):
         return [(ports[number % len(ports)], [number % len(ports)]) for number in range(producers)]
@@ -170,30 +173,30 @@ def shares(producers: int, ports: list[int]) -> list[tuple[int, list[int]]]:
     for number in range(producers):
         port = leaders[number % len(leaders)]
         led = [partition for partition, each in enumerate(ports) if each == port]
-        mates = len(range(number % len(leaders), producers, len(leaders)))
-        found.append((port, led[number // len(leaders) :: mates] or led))
+        sharing = len(range(number % len(leaders), producers, len(leaders)))
+        found.append((port, led[number // len(leaders) :: sharing] or led))
     return found
 
 
-def lanes_of(job: Result) -> list[Lane]:
+def connect_producers(job: Result) -> list[PipelinedProducer]:
     """The job's connections, `shares` of the partitions; `ports`: their leaders', where there are several."""
     batch = record_batch(job["records"], job["record_bytes"], time.time_ns() // 1_000_000)
     made = []
     for port, partitions in shares(job["producers"], job.get("ports", [job["port"]] * job["partitions"])):
         templates = [ProduceTemplate(job["topic"], {each: batch}, job["records"]) for each in partitions]
         sock = connect(job["host"], port, security=job.get("security"))
-        made.append(Lane(sock, templates, job["window"]))
+        made.append(PipelinedProducer(sock, templates, job["window"]))
     return made
 
 
-def lanes(job: Result) -> Result:
+def pipelined_loop(job: Result) -> Result:
     """`producers` connections, `window`, `rate` requests/s altogether (0: no rate)."""
     poll = select.epoll()  # first, as select() takes low numbers only
-    made = lanes_of(job)
-    loop = _Loop(job, made, poll)
+    made = connect_producers(job)
+    loop = _PipelinedLoop(job, made, poll)
     loop.run()
-    for lane in made:
-        lane.sock.close()
+    for producer in made:
+        producer.sock.close()
     keep(job, loop.latencies)
     count, seconds = loop.within, job["seconds"]
     size = made[0].templates[0].batch_bytes
