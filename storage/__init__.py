@@ -29,7 +29,7 @@ package knows nothing of Kafka requests, topics' names or clients. A module uses
 | `deadline_timer` | a timer for a deadline that often moves |
 | `compaction_pass`, `compaction_rules`, `compaction_progress` | a pass; the records it keeps; its progress |
 | `log_cleaner` | runs compaction passes, and the joining of small files |
-| `missing_records` | records that a log without its state file lacks at its beginning |
+| `missing_records` | records missing at the beginning of a log without its state file |
 | `disk_full_release` | segments without live records deleted on a full disk, after checkpoints above them |
 | `segment_sealer` | seals the active segment, so that the cleaner reaches its records |
 | `raft/`, `log/` | the core; the disk. Neither knows the other |

@@ -4,9 +4,9 @@ Every segment that holds a batch of a partition that is cleaned is rewritten onc
 holds; on the way, and where half of it is dead otherwise, batches below their partition's log start go as
 well. Members clean by themselves: below the checkpoint segments are state, not log.
 
-Invariants: segments are judged from the oldest on and a pass ends where one cannot be rewritten, so that a
+Invariants: segments are filtered from the oldest on and a pass ends where one cannot be rewritten, so that a
 tombstone never goes before what it deletes; nothing above the older of the kept checkpoints changes. A pass
-that ends early has done no harm: the next one does it again. Runs in a thread; pauses and gives up in
+that ends early has done no harm: the next one does it again. Runs in a thread; pauses and stops in
 `throttle`. Source: Kafka's Cleaner; docs/storage_rules.md.
 """
 
@@ -61,7 +61,7 @@ class Cleaned(NamedTuple):
 
 def clean(
     log: DataLog,
-    wanted: Sequence[CompactionTarget],
+    targets: Sequence[CompactionTarget],
     log_start: Callable[[int], int],
     now_ms: int,
     memory_bytes: int,
@@ -77,15 +77,15 @@ def clean(
     where the log changed, and whatever `throttle` does.
     """
     passes: dict[int, PartitionCleaning] = {}
-    newest = {each.partition: each.newest_offset for each in wanted}
+    newest = {each.partition: each.newest_offset for each in targets}
     room = memory_bytes // ENTRY_BYTES
-    for each in wanted:
+    for each in targets:
         if room <= 0:
             break
         found = passes[each.partition] = _map_keys(log, each, now_ms, room, throttle, horizons_end)
         room -= len(found.map)
 
-    def judge(entry: DirectoryEntry, payload: Buffer) -> RewrittenBatch | bool:
+    def filter_batch(entry: DirectoryEntry, payload: Buffer) -> RewrittenBatch | bool:
         throttle(0)
         local_id = entry.partition
         if entry.base_offset + entry.record_count <= log_start(local_id):
@@ -93,7 +93,7 @@ def clean(
         cleaning = passes.get(local_id)
         if cleaning is None or entry.base_offset >= cleaning.end:
             return True
-        left = cleaning.judge(payload)
+        left = cleaning.filter_batch(payload)
         if isinstance(left, FilteredBatch):
             return RewrittenBatch(left.batch, left.max_timestamp)
         return left or entry.base_offset + entry.record_count > newest[local_id]
@@ -104,7 +104,7 @@ def clean(
     saved_bytes = segments = 0
     for segment in _touched_segments(log, passes, log_start):
         try:
-            fewer = log.clean(segment.sequence, judge, throttle, is_closed)
+            fewer = log.clean(segment.sequence, filter_batch, throttle, is_closed)
         except (FramesUnavailable, ValueError):
             if log.has_segment(segment.sequence):
                 raise
@@ -118,14 +118,14 @@ def clean(
 
 def _map_keys(
     log: DataLog,
-    wanted: CompactionTarget,
+    target: CompactionTarget,
     now_ms: int,
     room: int,
     throttle: Callable[[int], None],
     horizons_end: Callable[[], bool],
 ) -> PartitionCleaning:
-    """A partition's rules, with the last offset of every key in the stretch that it wants cleaned."""
-    local_id, dirty, end, delete_retention_ms, aborted, _ = wanted
+    """A partition's rules, with the last offset of every key in the range that it cleans."""
+    local_id, dirty, end, delete_retention_ms, aborted, _ = target
     between = aborted.overlapping(dirty, end)  # no record of those before is left
     found = PartitionCleaning(local_id, dirty, end, now_ms, delete_retention_ms, between, room, horizons_end)
     offset = max(dirty, log.first_offset(local_id) or 0)

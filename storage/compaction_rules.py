@@ -2,7 +2,7 @@
 
 Owns: `OffsetMap` (key to its last offset, of bounded memory) and `PartitionCleaning` (one partition's pass).
 A pass has two parts: every batch of the dirty stretch is put into the map, in order, until that is full or
-the stretch ends; then every batch from the log start up to there is judged. Where the map was full the next
+the stretch ends; then every batch from the log start up to there is filtered. Where the map was full the next
 pass begins there.
 
 Kept are: the last record of each key below the end of the map, and all above it; a tombstone, until its
@@ -14,9 +14,9 @@ opened, or not be made again, stays as it is. Nobody needs the last batch of a p
 checkpoints.
 
 Invariants: nothing at or above `end` changes, which is at most the last stable offset and never beyond the
-partition's newest batch; when a tombstone goes nothing that it deletes is left before it, whoever set its
-horizon and in which member's log, as long as batches are judged in order and all below `dirty_offset` is
-clean. Reads no clock.
+partition's newest batch; when a tombstone goes nothing that it deletes is left before it, whichever member
+set its horizon, as long as batches are filtered in order and all below `dirty_offset` is clean. Reads no
+clock.
 Source: Kafka's Cleaner, CleanedTransactionMetadata, RecordFilter; KIP-534.
 """
 
@@ -41,7 +41,7 @@ from lockstep.storage.types import Buffer, CorruptLog
 
 DIGEST_BYTES = 20
 MAX_OWN_KEY_LENGTH = DIGEST_BYTES - 1
-"""A longer key stands in the map as a digest, which is longer than any other: they cannot be mixed up."""
+"""A longer key is in the map as a digest, which is longer than any other: they cannot be mixed up."""
 LATEST_MS = (1 << 63) - 1
 """The last time that a batch can name: a `delete.retention.ms` may reach beyond it."""
 ENTRY_BYTES = 200
@@ -159,22 +159,22 @@ class PartitionCleaning:
 
     # -- the batches ------------------------------------------------------------------------------------
 
-    def judge(self, batch: Buffer) -> FilteredBatch | bool:
-        """Judges a batch, in order of offsets: True to keep it, False to remove it, else the shortened
+    def filter_batch(self, batch: Buffer) -> FilteredBatch | bool:
+        """Filters a batch, in order of offsets: True to keep it, False to remove it, else the shortened
         one."""
         header = read_header(batch)
         left: FilteredBatch | bool = True
         try:
             was = open_batch(batch)
             if header.next_offset <= self.end:
-                left = self._marker(batch, was) if header.is_control else self._filter_batch(was)
+                left = self._marker(batch, was) if header.is_control else self._filter_records(was)
         except MalformedBatch:  # from here on tombstones stay: clients may be able to read what they delete
             self.unreadable.append(header.base_offset)
         if left and header.is_transactional and not header.is_control:
             self._with_records.add(header.producer_id)
         return left
 
-    def _filter_batch(self, was: OpenedBatch) -> FilteredBatch | bool:
+    def _filter_records(self, was: OpenedBatch) -> FilteredBatch | bool:
         header = was.header
         if self._is_aborted(header):
             return False

@@ -37,7 +37,7 @@ class RecoveredMember(NamedTuple):
     applied_index: int
     """The last entry that is applied to the state."""
     possible_losses: list[MissingRecords]
-    """Records that a salvaged log lacks at its beginning and that may have been deleted; those that were not
+    """Records missing at the beginning of a salvaged log and that may have been deleted; those that were not
     are in `DataLog.damage`."""
 
 

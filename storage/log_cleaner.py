@@ -37,11 +37,12 @@ class LogCleaner:
         self._loop = loop
         self._threads = threads
         self._running = asyncio.Lock()
-        """Held by a pass: what compaction has judged in one segment must not come again in another."""
+        """Held by a pass: a batch that compaction has filtered in one segment must not come again in
+        another."""
 
     async def clean(
         self,
-        wanted: Sequence[CompactionTarget],
+        targets: Sequence[CompactionTarget],
         now_ms: int,
         memory_bytes: int,
         throttle: Callable[[int], None],
@@ -50,11 +51,11 @@ class LogCleaner:
         partition is dirty from its `compaction_progress` on, if that is lower. Raises
         what the pass raises."""
         async with self._running:
-            return await self._clean(wanted, now_ms, memory_bytes, throttle)
+            return await self._clean(targets, now_ms, memory_bytes, throttle)
 
     async def _clean(
         self,
-        wanted: Sequence[CompactionTarget],
+        targets: Sequence[CompactionTarget],
         now_ms: int,
         memory_bytes: int,
         throttle: Callable[[int], None],
@@ -69,10 +70,11 @@ class LogCleaner:
                 raise CleaningPaused
             throttle(count)
 
-        wanted = [
-            each._replace(dirty_offset=min(each.dirty_offset, progress.of(each.partition))) for each in wanted
+        targets = [
+            each._replace(dirty_offset=min(each.dirty_offset, progress.of(each.partition)))
+            for each in targets
         ]
-        arguments = (log, wanted, self._control.log_start, now_ms, memory_bytes, go_on, self._ships_nothing)
+        arguments = (log, targets, self._control.log_start, now_ms, memory_bytes, go_on, self._ships_nothing)
         try:
             done = await self._loop.run_in_executor(self._threads, clean, *arguments)
         except CleaningPaused:

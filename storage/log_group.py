@@ -98,7 +98,7 @@ class LogGroup:
         self._closed_for_good = False
         self._seen_index = 0
         self.possible_losses = member.possible_losses
-        """Records that a salvaged log lacks at its beginning and that may have been deleted."""
+        """Records missing at the beginning of a salvaged log that may have been deleted."""
         self.recovered_index = log.last_index
         """The last entry that the log had when it was opened."""
         self._replica = Replica(
@@ -291,7 +291,9 @@ class LogGroup:
         """Begins a transfer of the leadership to a voter. Raises NotLeader, ConfigurationRejected."""
         self._hand_in()  # pending batches go along where they can
         if self.is_leader and self.raft.last_index > self.log.last_index:
-            raise ConfigurationRejected("an entry waits for room on the disk here, and nobody can be sent it")
+            raise ConfigurationRejected(
+                "an entry waits for disk space on this node, and cannot be sent to any member"
+            )
         self._replica.request(lambda: self.raft.transfer(member_id, self._replica.now_ms()))
 
     def transfer_to_best(self) -> None:

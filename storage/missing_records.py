@@ -3,7 +3,7 @@
 A log whose state file is lost does not know its oldest segment any more: where the oldest ones are gone
 together with their index files, they were freed, or they are missing. A segment is freed once each of its
 partitions begins above it. So what a partition still has by its log start, and no segment has, is missing,
-unless compaction removed it, which only the topic's settings tell. A log start that is in the log and not
+unless compaction removed it, which depends on the topic's settings. A log start that is in the log and not
 committed yet counts: it is what freed the segment where it was committed before. With log.flush=os a power
 loss may take a log start and leave the freeing, so there nothing is certain.
 
@@ -141,7 +141,7 @@ def drop_obsolete(log: DataLog, control: ControlPartition) -> None:
 
 
 def offset_after_missing(log: DataLog, partition: PartitionLog, offset: int) -> int:
-    """Returns the offset with which a read continues: behind missing ranges that were given up or
+    """Returns the offset with which a read continues: behind missing ranges that are skipped or
     that compaction may have removed.
 
     For any thread. Raises DamagedBatch if the offset is in one that was not.
@@ -152,15 +152,15 @@ def offset_after_missing(log: DataLog, partition: PartitionLog, offset: int) -> 
             continue
         if first is not None and first <= offset:
             break  # a snapshot has brought the records
-        if not (each.given_up or each.is_possible):
+        if not (each.is_skipped or each.is_possible):
             raise _missing_error(each)
         offset = each.end_offset
     return offset
 
 
 def require_none_missing(log: DataLog, partitions: Iterable[PartitionLog], lsn: int) -> None:
-    """Raises DamagedBatch if records of these partitions from an LSN on are missing for certain and not given
-    up. For any thread."""
+    """Raises DamagedBatch if records of these partitions from an LSN on are missing for certain and not
+    skipped. For any thread."""
     if lsn < log.oldest_lsn:
         for partition in partitions:
             for each in _current_ranges(log, partition):
@@ -169,13 +169,13 @@ def require_none_missing(log: DataLog, partitions: Iterable[PartitionLog], lsn: 
 
 
 def has_missing_records(log: DataLog, partition: PartitionLog) -> bool:
-    """Returns whether records of a partition are missing for certain and not given up. For any thread."""
+    """Returns whether records of a partition are missing for certain and not skipped. For any thread."""
     return not all(each.is_possible for each in _current_ranges(log, partition))
 
 
 def _current_ranges(log: DataLog, partition: PartitionLog) -> Iterator[DamagedRange]:
     for each in log.damage.missing.get(partition.local_id, ()):
-        if not each.given_up and is_still_missing(log, partition, each):
+        if not each.is_skipped and is_still_missing(log, partition, each):
             yield each
 
 
@@ -186,8 +186,8 @@ def _missing_error(missing: DamagedRange) -> DamagedBatch:
 
 
 def must_not_spread(log: DataLog, control: ControlPartition) -> bool:
-    """Returns whether a snapshot of this log would miss records, for certain or possibly, that nobody has
-    given up. For any thread."""
+    """Returns whether a snapshot of this log would miss records, for certain or possibly, that are not
+    skipped. For any thread."""
     return any(
         True
         for local_id in log.damage.missing

@@ -5,7 +5,7 @@ nothing to do for it; so the next stretch is read then, and is there for the req
 is that of a read with the same limits a moment ago, and now: committed
 batches, whole, from the offset on, as many as the limit takes, none of them deleted or at or above the
 requested end. A stretch is returned once, and dropped where no request comes for it. Bounded: one stretch of
-at most `MAX_BYTES` for each of the `MAX_STRETCHES` readers seen last; with more of them in turn nobody gains.
+at most `MAX_BYTES` for each of the `MAX_STRETCHES` readers seen last; more of them would gain nothing.
 Only from the page cache: the disk is never waited for. Only where a partition's batches lie close together:
 else a read holds, and costs, many times what it gives. Used from the loop's thread only.
 """

@@ -311,9 +311,9 @@ class Replica:
     def _drain(self) -> bool:
         """Drains the core once; returns whether there may be more to do."""
         ready = NOTHING if self.raft.idle else self.raft.ready()
-        wanted = ready.hard_state
-        if wanted is not None:
-            saved = HardState(wanted.term, wanted.voted_for, self.log.hard_state.incarnation)
+        hard_state = ready.hard_state
+        if hard_state is not None:
+            saved = HardState(hard_state.term, hard_state.voted_for, self.log.hard_state.incarnation)
             self.log.save_hard_state(saved)
             self.raft.on_hard_state_persisted(saved)
         if not self.raft.accepts_proposals:
@@ -325,7 +325,7 @@ class Replica:
             self.append_sender.send(ready.messages)
         self.installer.drain(ready)
         self._flush_and_apply()
-        if not worked and wanted is None:
+        if not worked and hard_state is None:
             return False
         return bool(self._work) or not self.raft.idle
 
@@ -382,7 +382,7 @@ class Replica:
     def _wait_for_disk_space(self) -> None:
         """Retries failed writes later, on a full disk or not: nothing is acknowledged, reads continue.
 
-        A leader that cannot even write its no-op resigns; `_tick` stands for no election meanwhile.
+        A leader that cannot even write its no-op resigns; `_tick` starts no election meanwhile.
         """
         if not self._disk_space_timer.is_armed:
             self._disk_space_timer.arm(self.now_ms() + DISK_SPACE_RETRY_MS)

@@ -4,7 +4,7 @@ Owns one repair at a time: it requests the frames of a sealed segment from the o
 at a time, verifies each against the chain value that this log has itself, and has the segment written afresh.
 Segments begin elsewhere on every member, so the first of the log may hold dead frames that all others have
 freed: then it is written without them, and the chain value at its end is what verifies it. Of a joined
-segment only damaged frames are requested: it stands for much that others have freed or not cleaned. It also
+segment only damaged frames are requested: others may have freed or not cleaned the rest. It also
 responds to such requests, with committed entries only. Nothing here touches the Raft state. A request or a
 response may be lost: then the next member gets the request. Received frames are cleaned as far as that member
 had come: `on_others_bytes` is called before they are written and after. Source: protocol-aware recovery;
@@ -88,7 +88,7 @@ class _Repair:
             self.later = min(self.later or (first_index, chain), (first_index, chain))
 
     def begin_later(self) -> bool:
-        """Do without what nobody has; False where that is not what is missing."""
+        """Continue without frames that no member has; False where other frames are missing."""
         if self.later is None or self.frames:
             return False
         self.first_index, self.chain = self.later
@@ -269,7 +269,7 @@ class SegmentRepair:
             self._on_range_response(message)
 
     def _on_range_request(self, request: RangeRequest) -> None:
-        """A peer wants entries: it gets committed ones."""
+        """A peer requests entries: it gets committed ones."""
         raft, peer = self._raft, request.sender
         last_index = min(request.last_index, raft.commit_index)
         if request.to != raft.member_id or peer not in raft.configuration.members:
@@ -289,7 +289,7 @@ class SegmentRepair:
         self._asking.discard(request.sender)
         frames, chain = ([], None) if done.cancelled() or done.exception() is not None else done.result()
         if chain is None:
-            return  # nobody is helped by knowing that it is not here
+            return  # without a response, as the peer requests it from others, too
         data = [buffer for frame in frames for buffer in frame_buffers(frame, marked=True)]
         raft = self._raft
         self._send(

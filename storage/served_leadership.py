@@ -1,4 +1,4 @@
-"""Whether this member serves its log group as the leader, since when, and who is notified when that changes.
+"""The leadership that this member serves: whether and since when, and the listeners of its changes.
 
 A member serves once it leads and has applied all before its term; `LogGroup` then calls `serve`. Does not:
 elect, or know why a leadership ends (`raft/`, `replica`).

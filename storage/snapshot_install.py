@@ -2,7 +2,8 @@
 
 Owns the next chunk to send and the abort of a snapshot; the core decides which members need one, which chunks
 are needed and which were accepted. Outgoing chunks are read and incoming ones stored on a thread: whole
-segments are flushed on the way. The replica says when the log switches, in the order of its other log work.
+segments are flushed on the way. The replica decides when the log switches, in the order of its other log
+work.
 
 A snapshot for which the disk has no room leaves nothing behind, and the next one waits a while. Until one is
 whole the log that it is to replace stays: a crash must find it. But below both of its checkpoints, segments
@@ -10,7 +11,7 @@ that the leader does not have any more are freed at once, as they would be if th
 records are deleted, which a majority without this member knows, for a snapshot is committed. Newer records in
 the place of some of them are not here yet; the same holds for a snapshot whose leader continues to compact.
 Hence no client may read here until the leader's commit is applied (`DataLog.whole_index`).
-A member that lacks records which nobody has given up sends no snapshot: its receiver would not know of the
+A member with missing records that are not skipped sends no snapshot: its receiver would not know of the
 gap. Source: docs/storage_rules.md.
 """
 
@@ -88,7 +89,7 @@ class SnapshotInstaller:
         self._step = step
         self._control = control
         self._rejected: set[int] = set()
-        """Members for which a line says that no snapshot is sent; looked up, never iterated."""
+        """Members whose missing snapshot was logged; looked up, never iterated."""
         self._outgoing: dict[int, OutgoingSnapshot] = {}
         self._beginning: set[int] = set()
         """Members for which the checkpoint is being read; looked up, never iterated."""
@@ -156,8 +157,8 @@ class SnapshotInstaller:
                 return
             self._rejected.add(peer)
             log_of_installs.warning(
-                "log group %d: no snapshot is sent to member %d: records are missing here that nobody has "
-                "given up, and `lockstep cluster status` names them",
+                "log group %d: no snapshot is sent to member %d: records are missing here that are not "
+                "skipped, and `lockstep cluster status` names them",
                 self._log.group_id,
                 peer,
             )

@@ -161,7 +161,7 @@ class Frame:
         self.total_bytes = 0
         """Its size in a segment; 0 until `frame_bytes` computes it."""
         self.runs: list[Run] | None = None
-        """Its batches as `log.batch_runs.runs_of` groups them, once that was asked for."""
+        """Its batches as `log.batch_runs.runs_of` groups them, once that was requested."""
 
     def pack(
         self,
@@ -179,7 +179,7 @@ class Frame:
             self.body = buffer[begin:end]
 
     def forget_entries(self) -> None:
-        """Free the entries of a frame that has its head, from which they are decoded if somebody asks."""
+        """Free the entries of a frame that has its head, from which they are decoded on demand."""
         if self._directory is None:
             self._entries = None
 

@@ -47,7 +47,7 @@ def damage_text(damage: Document) -> str:
     state = "missing" if damage["segment"] == NO_SEGMENT else "damaged"
     if damage.get("possible") and not damage["given_up"]:
         state = "missing, or compaction removed them"
-    return _text(damage, f"{state} and given up" if damage["given_up"] else state)
+    return _text(damage, f"{state} and skipped" if damage["given_up"] else state)
 
 
 def where_damaged(damage: Document) -> str:
@@ -122,7 +122,7 @@ def _document(
         "partition": -1,
         "first_offset": damage.first_offset,
         "last_offset": damage.end_offset - 1,
-        "given_up": damage.given_up,
+        "given_up": damage.is_skipped,
         "problem": damage.problem,
         **({"possible": True} if damage.is_possible else {}),
     }

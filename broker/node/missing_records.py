@@ -165,7 +165,7 @@ class MissingRecordsReview:
             parts.append(
                 f"these records above log starts are missing: {_join_first(confirmed)} (unless a topic was "
                 "compacted before, and compaction removed them); their consumers get CORRUPT_MESSAGE until "
-                "`lockstep log skip-damage TOPIC-PARTITION` gives them up"
+                "`lockstep log skip-damage TOPIC-PARTITION` makes consumers skip them"
             )
         if possible:
             parts.append(

@@ -1,7 +1,7 @@
 """A log's work beside appending: ready segments, index files, checkpoints, freeing dead segments.
 
 All of it may run in a background thread (`start`) or inline (`run_once`); nothing here is needed for an
-acknowledged append, and lack of space is a state (`disk_error`), not a failure; so is another error
+acknowledged append, and a full disk is a state (`disk_error`), not a failure; so is another error
 (`write_error`). Order that crashes rely on:
 a checkpoint is durable before anything below it is freed; a freed segment is named in the state file (as
 below the oldest) or by a freed file before its file gets another name.

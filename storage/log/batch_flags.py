@@ -8,7 +8,7 @@ is there instead, a length of 0 for one that is gone; then the changes' CRC-32C,
 So frames without a shortened batch are as format 2 has them.
 
 Heads stay as they are: the chain verifies over changed frames. In memory an entry of the directory has the
-changes in it, with a flag. Does not: judge which records stay (`storage/compaction_rules.py`).
+changes in it, with a flag. Does not: decide which records stay (`storage/compaction_rules.py`).
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class _Replaced(Exception):
 
 
 class _PassedOver(Exception):
-    """A read met only damaged batches that were given up; it begins again at `next_offset`."""
+    """A read met only skipped damaged batches; it begins again at `next_offset`."""
 
     def __init__(self, next_offset: int) -> None:
         self.next_offset = next_offset
@@ -149,17 +149,17 @@ class LogReader:
                     if not buffers and not self._table.is_current(segment):
                         raise _Replaced
                     return ReadResult(buffers, total, cold=not buffers)
-                wanted = plan_read(index, offset, max_bytes - total, end_offset, min_one and not buffers)
-                got = self._read_batches(segment, partition, wanted, buffers, wait)
+                plan = plan_read(index, offset, max_bytes - total, end_offset, min_one and not buffers)
+                got = self._read_batches(segment, partition, plan, buffers, wait)
             finally:
                 self._table.release(segment)
             total += got
-            if wanted.total_bytes != got + wanted.passed_bytes:
+            if plan.total_bytes != got + plan.passed_bytes:
                 return ReadResult(buffers, total, cold=not buffers)
-            if wanted.passed_bytes and not buffers:
-                raise _PassedOver(next_offset(wanted.index, wanted.last - 1))
-            if wanted.more:
-                return ReadResult(buffers, total, next_offset=next_offset(wanted.index, wanted.last - 1))
+            if plan.passed_bytes and not buffers:
+                raise _PassedOver(next_offset(plan.index, plan.last - 1))
+            if plan.more:
+                return ReadResult(buffers, total, next_offset=next_offset(plan.index, plan.last - 1))
         return ReadResult(buffers, total)
 
     def _index_in(self, segment: Segment, partition: int, wait: bool) -> BatchIndex | None:
@@ -195,14 +195,14 @@ class LogReader:
         self._raise_damaged(segment, partition, error)
 
     def _raise_damaged(self, segment: Segment, partition: int, error: Exception) -> NoReturn:
-        """Raises DamagedBatch over all offsets of the partition in it, _PassedOver if they were given up."""
+        """Raises DamagedBatch over all offsets of the partition in it, _PassedOver if they are skipped."""
         row = segment.summary.row(partition) if segment.summary is not None else -1
         if segment.summary is None or row < 0:
             raise error
         if not self._table.is_current(segment):
             raise _Replaced
         first, end = segment.summary.firsts[row], segment.summary.nexts[row]
-        if self._damage.is_given_up(partition, first, end):
+        if self._damage.is_skipped(partition, first, end):
             raise _PassedOver(end)
         raise DamagedBatch(segment.sequence, segment.serial, partition, first, end, str(error)) from error
 
@@ -210,18 +210,18 @@ class LogReader:
         self,
         segment: Segment,
         partition: int,
-        wanted: ReadPlan,
+        plan: ReadPlan,
         buffers: list[Buffer],
         wait: bool,
     ) -> int:
-        """Append views of the wanted batches; returns their bytes: fewer where the page cache had no more, or
-        before a damaged batch. Raises DamagedBatch if no batch comes before that one.
+        """Append views of the planned batches; returns their bytes: fewer where the page cache had no more,
+        or before a damaged batch. Raises DamagedBatch if no batch comes before that one.
 
         A run that does not verify, or was not read as a whole, is read again by its batches.
         """
-        index, total = wanted.index, 0
+        index, total = plan.index, 0
         owner = segment.serial << 32 | partition
-        for begin, end in read_ranges(index, wanted.first, wanted.last):
+        for begin, end in read_ranges(index, plan.first, plan.last):
             first = begin
             while first < end:
                 last = end
@@ -244,7 +244,7 @@ class LogReader:
                     each = ReadPlan(batches, 0, len(batches.bases), batches.total_bytes, False)
                     got = self._read_batches(segment, partition, each, buffers, wait)
                     total += got
-                    wanted.passed_bytes += each.passed_bytes
+                    plan.passed_bytes += each.passed_bytes
                     if got + each.passed_bytes != each.total_bytes:
                         return total
                     first += 1
@@ -254,7 +254,7 @@ class LogReader:
                     segment, partition, index, bad_row, buffers
                 ):
                     return total
-                wanted.passed_bytes += index.lengths[bad_row]
+                plan.passed_bytes += index.lengths[bad_row]
                 first += 1
         return total
 
@@ -293,14 +293,14 @@ class LogReader:
         row: int,
         buffers: list[Buffer],
     ) -> bool:
-        """True if the damaged batch of a row was given up; False if the read ends before it.
+        """True if the damaged batch of a row is skipped; False if the read ends before it.
 
         Raises DamagedBatch if nothing comes before that batch, _Replaced if its segment is no longer in use.
         """
         if not self._table.is_current(segment):
             raise _Replaced
         damaged = _damaged_range(segment, partition, index, row)
-        if self._damage.is_given_up(partition, damaged.base_offset, damaged.next_offset):
+        if self._damage.is_skipped(partition, damaged.base_offset, damaged.next_offset):
             return True
         if buffers:
             return False

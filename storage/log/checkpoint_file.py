@@ -165,7 +165,7 @@ def write_checkpoint(
         fs.fdatasync(fd)
     except OSError:
         with contextlib.suppress(OSError):
-            fs.unlink(temporary)  # on a full disk its bytes are wanted elsewhere
+            fs.unlink(temporary)  # on a full disk its bytes are needed elsewhere
         raise
     finally:
         fs.close(fd)
@@ -181,12 +181,12 @@ def load_checkpoints(
     """The two newest whole checkpoints, oldest first, and the names of broken ones newer than those. Those
     of a log that was replaced, placed below its oldest sequence, do not count. OSError where none is
     whole and one cannot be read: another time it may be."""
-    wanted = [
+    finished = [
         name
         for name in names
         if name.startswith(PREFIX) or (name.startswith(INCOMING) and is_installed(name, oldest_sequence))
     ]
-    candidates = sorted(wanted, key=lambda name: (index_of_name(name), name))
+    candidates = sorted(finished, key=lambda name: (index_of_name(name), name))
     whole: list[PlacedCheckpoint] = []
     broken: list[str] = []
     unread: list[OSError] = []

@@ -1,14 +1,14 @@
 """The known damaged batches of a log, until their segment is repaired or removed.
 
 Owns: which offset ranges of each partition are damaged in each segment, and which of those an operator has
-given up, so that readers skip them. Both are kept in the file `damage` of the log's directory across
+skipped: readers pass over them. Both are kept in the file `damage` of the log's directory across
 restarts; if that file cannot be read or written, the next read or scrub finds the damage again. Invariants:
 an entry is dropped with its segment, when that is repaired, freed, truncated or cleaned. Ranges that touch
-are merged, those given up only with one another. Beyond `MAX_RANGES` of a partition in a segment that are not
-given up, a new one is merged with the nearest of them, even over sound batches; these are still read. Only an
+are merged, skipped ones only with one another. Beyond `MAX_RANGES` of a partition in a segment that are not
+skipped, a new one is merged with the nearest of them, even over sound batches; these are still read. Only an
 operator gives a range up, and no later damage takes that back.
 
-Missing ranges are kept beside them, under NO_SEGMENT: records that the log lacks together with their segment
+Missing ranges are kept beside them, under NO_SEGMENT: records that are missing together with their segment
 (`storage/missing_records.py`). No read finds them again: a file that cannot be read calls for a new search of
 the log. They count as long as the log has no batch there. Until a missing range is confirmed it is not
 `known`, but a read of it fails: the confirmation needs the topic. Of a topic that is compacted it is only
@@ -44,7 +44,7 @@ from lockstep.storage.types import (
 
 DAMAGE_NAME: Final = "damage"
 MAX_RANGES: Final = 100
-"""LIMIT. Ranges of one partition in one segment that are not given up, so that the status and the file stay
+"""LIMIT. Ranges of one partition in one segment that are not skipped, so that the status and the file stay
 readable."""
 
 
@@ -54,9 +54,9 @@ class DamagedRange:
     __slots__ = (
         "end_offset",
         "first_offset",
-        "given_up",
         "is_confirmed",
         "is_possible",
+        "is_skipped",
         "local_id",
         "problem",
         "sequence",
@@ -71,7 +71,7 @@ class DamagedRange:
         first_offset: int,
         end_offset: int,
         problem: str,
-        given_up: bool,
+        is_skipped: bool,
         is_confirmed: bool = True,
         is_possible: bool = False,
     ) -> None:
@@ -83,7 +83,7 @@ class DamagedRange:
         self.first_offset = first_offset
         self.end_offset = end_offset
         self.problem = problem
-        self.given_up = given_up
+        self.is_skipped = is_skipped
         self.is_confirmed = is_confirmed
         """False of a missing range until the topic is known, which shows whether compaction may have removed
         the records."""
@@ -167,10 +167,10 @@ class DamageTable:
         """Returns whether a damaged range of this segment is known."""
         return any(each.sequence == sequence for each in self.known())
 
-    def is_given_up(self, local_id: int, first_offset: int, end_offset: int) -> bool:
+    def is_skipped(self, local_id: int, first_offset: int, end_offset: int) -> bool:
         """Returns whether readers skip [first_offset, end_offset) of a partition where it is damaged."""
         return any(
-            each.given_up and each.local_id == local_id
+            each.is_skipped and each.local_id == local_id
             and each.first_offset <= first_offset and end_offset <= each.end_offset
             for each in self.known()
         )  # fmt: skip
@@ -284,7 +284,9 @@ class DamageTable:
             kept = [each for each in self._current(before) if each not in gone]
             for e in (*confirmed, *possible):
                 limits = e.local_id, e.first_offset, e.end_offset
-                kept.append(DamagedRange(0, NO_SEGMENT, *limits, e.problem, e.given_up, True, e in possible))
+                kept.append(
+                    DamagedRange(0, NO_SEGMENT, *limits, e.problem, e.is_skipped, True, e in possible)
+                )
             self._replace_durably(kept, before)
 
     def _replace_durably(self, entries: list[DamagedRange], before: list[DamagedRange]) -> None:
@@ -296,18 +298,18 @@ class DamageTable:
             raise
 
     def skip_damage(self, local_id: int) -> list[DamagedRange]:
-        """Makes readers skip all known damaged ranges of a partition; returns those newly given up.
+        """Makes readers skip all known damaged ranges of a partition; returns the newly skipped ones.
 
         Raises OSError if the file cannot be written; then nothing has changed.
         """
         with self._lock:
             before, entries = self._entries, self._current(self._entries)
-            given = [each for each in entries if each.local_id == local_id and not each.given_up]
-            self._replace_durably(self._given_up(entries, given), before)
+            given = [each for each in entries if each.local_id == local_id and not each.is_skipped]
+            self._replace_durably(self._mark_skipped(entries, given), before)
             return given
 
-    def _given_up(self, entries: list[DamagedRange], given: list[DamagedRange]) -> list[DamagedRange]:
-        """The entries with `given` as given up; those given up that touch are merged."""
+    def _mark_skipped(self, entries: list[DamagedRange], given: list[DamagedRange]) -> list[DamagedRange]:
+        """The entries with `given` as skipped; skipped ones that touch are merged."""
         kept = [each for each in entries if each not in given]
         for e in given:
             first, end, touching = e.first_offset, e.end_offset, _overlapping_ranges(kept, e)
@@ -336,7 +338,7 @@ class DamageTable:
                 "first_offset": each.first_offset,
                 "end_offset": each.end_offset,
                 "problem": each.problem,
-                "given_up": each.given_up,
+                "given_up": each.is_skipped,
                 **({} if each.is_confirmed else {"unconfirmed": True}),
                 **({"possible": True} if each.is_possible else {}),
             }
@@ -364,7 +366,7 @@ def _with_range(
     same = [e for e in entries if (e.sequence, e.local_id) == (segment.sequence, local_id)]
     if any(e.first_offset <= first and end <= e.end_offset for e in same):
         return None
-    pending = [e for e in same if not e.given_up]
+    pending = [e for e in same if not e.is_skipped]
     merged = [e for e in pending if e.first_offset <= end and first <= e.end_offset]
     if not merged and len(pending) >= MAX_RANGES:
         merged = [min(pending, key=lambda e: max(first - e.end_offset, e.first_offset - end))]
@@ -397,13 +399,13 @@ def _checksum(rows: list[dict[str, Any]]) -> int:
     return crc32c(json.dumps(rows, sort_keys=True, separators=(",", ":")).encode())
 
 
-def _overlapping_ranges(entries: list[DamagedRange], wanted: DamagedRange) -> list[DamagedRange]:
-    """The entries given up that overlap a range or lie right beside it."""
+def _overlapping_ranges(entries: list[DamagedRange], damaged: DamagedRange) -> list[DamagedRange]:
+    """The skipped entries that overlap a range or lie right beside it."""
     return [
         each
         for each in entries
-        if each.given_up
-        and (each.sequence, each.local_id) == (wanted.sequence, wanted.local_id)
-        and each.first_offset <= wanted.end_offset
-        and wanted.first_offset <= each.end_offset
+        if each.is_skipped
+        and (each.sequence, each.local_id) == (damaged.sequence, damaged.local_id)
+        and each.first_offset <= damaged.end_offset
+        and damaged.first_offset <= each.end_offset
     ]

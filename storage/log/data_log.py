@@ -39,7 +39,7 @@ from lockstep.storage.log.recovery_result import Recovered, RecoveryReport
 from lockstep.storage.log.salvage import end_search, is_search_due
 from lockstep.storage.log.sealed_segment import SealedSegment
 from lockstep.storage.log.segment_maintenance import MaintainedLog
-from lockstep.storage.log.segment_pool import Pace, SegmentPool
+from lockstep.storage.log.segment_pool import FillMode, SegmentPool
 from lockstep.storage.log.segments import Segment, SegmentTable
 from lockstep.storage.types import (
     Checkpoint,
@@ -86,7 +86,7 @@ class DataLog(MaintainedLog):
             self.damage.note_lost(found.lost)
         try:
             self._go_on(found)
-        except BaseException:  # whoever tries again and again must not run out of descriptors
+        except BaseException:  # a caller that retries must not run out of descriptors
             table.close()
             found.state_file.close()
             raise
@@ -105,7 +105,7 @@ class DataLog(MaintainedLog):
         """Records in the state file that the directory has a segment: without it the directory is damaged,
         not new."""
         if not self._pool.ready_count:
-            self._pool.prepare(Pace.STEADY)  # no write waits for it yet
+            self._pool.prepare(FillMode.COMPLETE)  # no write waits for it yet
         self._begin_segment(0)
         self._fs.fdatasync(self._fd)
         self._flushed = self._segment_position | self._offset
@@ -128,7 +128,7 @@ class DataLog(MaintainedLog):
 
         `salvage` cuts the log at corruption above the newest checkpoint (`report.salvaged_from`) and makes a
         lost hard state again, with this incarnation (`report.salvaged_state`). Either way acknowledged frames
-        or votes may be gone: whoever opens so must rejoin as a member that never voted.
+        or votes may be lost: the member must rejoin as one that never voted.
         """
         options = options or LogOptions()
         watched = WatchedFileSystem(fs or RealFileSystem())
@@ -291,8 +291,8 @@ class DataLog(MaintainedLog):
 
     @property
     def is_search_due(self) -> bool:
-        """Returns whether the log was salvaged, now or before, and what it lacks is not recorded, or not
-        any more."""
+        """Returns whether the log was salvaged, now or before, and its missing records are not recorded, or
+        not any more."""
         return (
             self.report.salvaged_state or self.damage.is_unreadable or is_search_due(self._fs, self.directory)
         )

@@ -228,8 +228,8 @@ def is_corruption(error: BaseException) -> bool:
 
 
 def unless_lost(read: Callable[[], T], unread: list[OSError] | None = None) -> T | None:
-    """What it reads, or None where that is lost; why is added to `unread`, for who can do without it only
-    as long as there is something else to read: another time it may not be lost."""
+    """Returns what `read` does, or None where the file is lost; its error is added to `unread`, for a caller
+    that needs another file in its place: a later read may succeed."""
     try:
         return read()
     except OSError as error:

@@ -79,7 +79,7 @@ def segment_of(position: int) -> int:
 
 
 def byte_of(position: int) -> int:
-    """The byte within its segment that a position stands for."""
+    """The byte of a position within its segment."""
     return position & 0xFFFFFFFF
 
 
@@ -230,8 +230,8 @@ def payload_views(view: memoryview, at: int, entries: Sequence[tuple[int, ...]])
 
 
 def frame_buffers(frame: Frame, marked: bool = False) -> list[Buffer]:
-    """What is sent of a frame that has its head. `marked` for frames that a checkpoint is sent with:
-    some of their batches may have been cleaned away."""
+    """Returns the bytes to send of a frame that has its head. `marked` for frames that a checkpoint is sent
+    with: some of their batches may have been cleaned away."""
     assert frame.head is not None
     return [frame.head, encode_marks(frame), *frame.payloads] if marked else [frame.head, *frame.buffers]
 
@@ -345,7 +345,7 @@ def encode_segment_header(header: SegmentHeader) -> bytes:
 
 
 def encode_void_header(name: str) -> bytes:
-    """The first bytes of a joined segment's file that was given up before it counted: zeros in their place
+    """The first bytes of a joined segment's file that was abandoned before it counted: zeros in their place
     are a lost page, not this."""
     body = name.encode()
     return VOID_MAGIC + CRC.pack(crc32c(body)) + body

@@ -206,8 +206,8 @@ class FrameReader:
         return data
 
     def _ends(self, held: Segment, row: int = 0) -> array[int]:
-        """Where each of a held segment's frames ends, up to at least a row; fewer than there are frames only
-        where a head is damaged. CorruptLog where that comes before the row."""
+        """Returns the end of each frame of a held segment, up to at least a row; fewer than there are frames
+        only where a head is damaged. CorruptLog where that comes before the row."""
         ends = self._cached_ends(held)
         if row >= len(ends):
             last = ends[-1] if ends else SEGMENT_HEADER_BYTES
@@ -248,7 +248,7 @@ def _goes_on(before: Segment, segment: Segment, last: Frame) -> bool:
 
 
 def _after_markers(data: memoryview, at: int) -> int:
-    """Where the next frame begins. No frame looks like a marker: its fifth byte is its format."""
+    """Returns the start of the next frame. No frame looks like a marker: its fifth byte is its format."""
     while data[at : at + len(MARKER_MAGIC)] == MARKER_MAGIC:
         at += MARKER_BYTES
     return at

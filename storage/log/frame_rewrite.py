@@ -14,13 +14,13 @@ from lockstep.storage.types import ENTRY, ENTRY_BYTES, Buffer, DirectoryEntry, F
 
 
 class RewrittenBatch(NamedTuple):
-    """What a shortened batch is now: whole bytes of the same base offset and leader epoch, fewer records."""
+    """A shortened batch: whole bytes of the same base offset and leader epoch, fewer records."""
 
     payload: Buffer
     max_timestamp: int
 
 
-Judge = Callable[[DirectoryEntry, Buffer], RewrittenBatch | bool]
+BatchFilter = Callable[[DirectoryEntry, Buffer], RewrittenBatch | bool]
 """What becomes of a batch: True stays as it is, False goes, `RewrittenBatch` is written in
 its place. A batch that an earlier pass shortened is passed as it is now; a batch that is gone is not passed
 at all."""
@@ -28,15 +28,15 @@ Changes = dict[int, RewrittenBatch | bool]
 """By row of a frame's directory, what becomes of a batch that does not stay as it is."""
 
 
-def rewrite_frame(frame: Frame, judge: Judge) -> Frame:
-    """The frame without what `judge` takes out of it; itself where that is nothing."""
-    return apply_changes(frame, judge_frame(frame, judge))
+def rewrite_frame(frame: Frame, filter_batch: BatchFilter) -> Frame:
+    """The frame without what `filter_batch` removes; the same frame where that is nothing."""
+    return apply_changes(frame, filter_frame(frame, filter_batch))
 
 
-def judge_frame(frame: Frame, judge: Judge) -> Changes:
-    """Judges each batch that is not removed; returns, by row, the changes."""
+def filter_frame(frame: Frame, filter_batch: BatchFilter) -> Changes:
+    """Filters each batch that is not removed; returns, by row, the changes."""
     left = {
-        row: judge(entry, frame.payloads[row])
+        row: filter_batch(entry, frame.payloads[row])
         for row, entry in enumerate(frame.directory)
         if not entry.flags & ENTRY_REMOVED
     }

@@ -143,7 +143,7 @@ class Installation:
         self._tail = LogTail(first.index - 1, first.term, first.first_lsn, chain, first.time_ms)
 
     def _skip_sequence(self) -> None:
-        """What comes next does not continue what is there: recovery sees a freed segment between them."""
+        """The next segment does not continue the last one: recovery sees a freed segment between them."""
         if self._segments:
             self._gaps.append(self._sequence)
             self._sequence += 1
@@ -171,7 +171,7 @@ class Installation:
         self._table.write_index(segment)
 
     def _previous_end(self) -> int:
-        """What the next segment's header calls the end of the one before."""
+        """The end of the segment before, for the next segment's header."""
         before = self._segments[-1] if self._segments else None
         return before.end if before is not None and before.sequence == self._sequence - 1 else 0
 

@@ -140,7 +140,7 @@ class Joiner:
         return filter(self._has_room, plan_groups(sealed, self._segment_bytes, damaged))
 
     def _has_room(self, group: list[Segment]) -> bool:
-        """A file that does not fit would take the last room from appends, and be given up. So it is begun
+        """A file that does not fit would take the last room from appends, and be removed. So it is begun
         only where the next segments, and a checkpoint and an index beside them, find room after it."""
         kept = self._maintenance.pool.missing_bytes + self._reserve_bytes
         needed = OVERHEAD_BYTES + sum([max_frames_bytes(each) for each in group])
@@ -215,8 +215,12 @@ class Joiner:
             before = LogTail(first.first_index - 1, head.term, first.first_lsn, first.chain, head.time_ms)
             whole = itertools.chain((head,), frames)
             new = self._segment_rewriter.write_file(old, temporary, whole, before, throttle, is_closed)
-        found, wanted = new.tail, last.tail
-        if (found.index, found.next_lsn, found.chain) != (wanted.index, wanted.next_lsn, wanted.chain):
+        joined, expected = new.tail, last.tail
+        if (joined.index, joined.next_lsn, joined.chain) != (
+            expected.index,
+            expected.next_lsn,
+            expected.chain,
+        ):
             raise ValueError(f"segments {first.first_sequence} to {last.sequence}: not the frames they had")
         if new.size > self._segment_bytes:
             raise ValueError(f"segments {first.first_sequence} to {last.sequence}: {new.size} bytes in one")

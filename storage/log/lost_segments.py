@@ -1,10 +1,10 @@
 """Sealed segments below the newest checkpoint whose file is lost, cut short, or without a valid header.
 
 Every frame below a checkpoint is committed, and no start replays it. Where such a file is lost, the segments
-beside it and its own index file still tell what it held: from which frame to which, between which chain
-values, and the batches of each partition. So it stays a segment of the log, without its bytes: its batches
+beside it and its own index file still have its frame range, its chain values and the batches of each
+partition. So it stays a segment of the log, without its bytes: its batches
 are damage until its frames have come from another member, verified by that chain (`segment_repair`), or its
-file is put back. Without its index file, or without the segment before it, nobody knows what it held: then
+file is put back. Without its index file, or without the segment before it, its content is unknown: then
 the log is not opened. Does not: read segments, or decide which of them is lost (`recovery`).
 """
 
@@ -38,7 +38,8 @@ class LostFile(NamedTuple):
 
 
 def unknown_end(path: Path, following: Path) -> CorruptLog:
-    """The error for a segment whose scan nothing confirms: batches behind rot in it would go unnoticed."""
+    """The error for a segment whose scanned end nothing confirms: batches behind corruption in it would go
+    unnoticed."""
     return CorruptLog(
         f"{path}: where it ends is unknown, as its index file and the header of {following} are lost"
     )
@@ -84,8 +85,9 @@ def is_index_of(index: IndexHeader, header: SegmentHeader, following: SegmentHea
 def find_lost_files(
     names: Iterable[str], files: SegmentFiles, oldest: int, below: int, joins: int
 ) -> list[str]:
-    """Returns the names of the segment files from `oldest` on and below another sequence that the directory
-    lacks while it has their index files, up to the first one without. Args: joins: how many are finished."""
+    """Returns the names of the segment files from `oldest` on and below another sequence that are missing
+    from the directory while their index files are there, up to the first one without. Args: joins: how many
+    are finished."""
     names = set(names)
     present: Collection[int] = {*files.live, *files.covered}
     found = []
@@ -109,8 +111,8 @@ def frames_between(
     load_index: Callable[[int], tuple[IndexHeader, SegmentSummary] | None],
     header_of: Callable[[int], SegmentHeader | None],
 ) -> tuple[int, int]:
-    """Returns the first and the last frame that a missing segment held, by those beside it; 0 where they do
-    not tell."""
+    """Returns the first and the last frame that a missing segment held, by those beside it; 0 where that is
+    unknown."""
     following = next((s for s in files.live if s > missing), None)
     before = max([s for s in files.live if s < missing], default=0)
     first_index = last_index = 0

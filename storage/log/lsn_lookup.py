@@ -44,18 +44,18 @@ class LsnLookup:
         self._frames = frames
 
     def find(
-        self, lsn: int, wanted: Iterable[int], upto_index: int, known_index: int | None = None
+        self, lsn: int, partitions: Iterable[int], upto_index: int, known_index: int | None = None
     ) -> FramePlace:
-        """The frame that holds an LSN, or will. Sealed segments without a batch of the `wanted` partitions
+        """The frame that holds an LSN, or will. Sealed segments without a batch of these partitions
         are passed over, where all of their frames may be looked at: what is above `upto_index` may be lost
-        with a leadership, and its LSNs be given again; or be of a partition that nobody knew to want.
+        with a leadership, and its LSNs be used again; or be of a partition that was unknown to the caller.
 
         Args:
             upto_index: frames above it are not looked at.
             known_index: that of the frame, where the caller knows it.
         Raises FramesUnavailable where frames go away meanwhile, CorruptLog.
         """
-        wanted, requested_lsn = tuple(wanted), lsn
+        partitions, requested_lsn = tuple(partitions), lsn
         over_gap = False
         for segment in self._table:
             summary = segment.summary
@@ -64,7 +64,7 @@ class LsnLookup:
             if lsn < segment.first_lsn:
                 lsn, over_gap = segment.first_lsn, True
             is_applied = segment.tail.index <= upto_index
-            if summary is not None and is_applied and all([summary.row(each) < 0 for each in wanted]):
+            if summary is not None and is_applied and all([summary.row(each) < 0 for each in partitions]):
                 lsn = segment.tail.next_lsn
                 continue
             if known_index is not None and lsn == requested_lsn:

@@ -25,7 +25,7 @@ REMEDY: Final = f"put it back from a copy, or {EMPTY_DIRECTORY}"
 
 
 def joined_file_of(names: Iterable[str], sequence: int) -> JoinedFile | None:
-    """The joined file whose index file is among these names and stands for this sequence; of several the one
+    """The joined file whose index file is among these names and includes this sequence; of several the one
     of the last join."""
     files = [
         name.removesuffix(INDEX_SUFFIX) + SEGMENT_SUFFIX for name in names if name.endswith(INDEX_SUFFIX)

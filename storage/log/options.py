@@ -29,8 +29,8 @@ class LogOptions:
     recent_frames_bytes: int = 16 << 20
     """What followers that keep up are sent, by index; the payloads are the tail cache's. 0 keeps none."""
     needed_frames_bytes: int = 64 << 20
-    """The same of those that a follower in touch lacks: 64 producers with five batches of 100 KB each have
-    half as much on its way."""
+    """The same of those that an active follower does not have yet: 64 producers with five batches of 100 KB
+    each have half as much on its way."""
     index_cache_bytes: int = 16 << 20
     """Loaded batch indexes of sealed segments: 24 bytes a batch."""
     flush: bool = True

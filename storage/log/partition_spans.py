@@ -10,9 +10,9 @@ from collections.abc import Container, Iterable, Sequence
 from lockstep.storage.log.freed_segments import Run
 
 
-def runs_of_sequences(sequences: Iterable[int], wanted: Container[int]) -> list[Run]:
-    """Returns as few runs as possible of the wanted ones among rising sequences, and of no others."""
-    grouped = itertools.groupby(sequences, wanted.__contains__)
+def runs_of_sequences(sequences: Iterable[int], included: Container[int]) -> list[Run]:
+    """Returns as few runs as possible of the included ones among rising sequences, and of no others."""
+    grouped = itertools.groupby(sequences, included.__contains__)
     runs = [list(run) for is_wanted, run in grouped if is_wanted]
     return [(run[0], run[-1]) for run in runs]
 

@@ -1,4 +1,4 @@
-"""Which rows of a batch index a read takes, in which system calls, and the views of them. Pure.
+"""The plan of a read: rows of a batch index, the system calls for them, and the views. Pure.
 
 Columns of many rows go through functions of the standard library: a read of small batches has a thousand.
 """
@@ -81,8 +81,10 @@ def _plan_rows(
     total = 0
     last = first
     while last < stop:
-        wanted = (budget - total) // (lengths[last] or 1) + 2  # if all of them are as large as this one
-        rows = lengths[last : min(stop, last + max(1, min(wanted, MAX_ROWS_AT_ONCE)))]
+        estimated_rows = (budget - total) // (
+            lengths[last] or 1
+        ) + 2  # if all of them are as large as this one
+        rows = lengths[last : min(stop, last + max(1, min(estimated_rows, MAX_ROWS_AT_ONCE)))]
         totals = [*accumulate(rows, initial=total)]
         if totals[-1] <= budget:
             total = totals[-1]

@@ -1,10 +1,10 @@
 """The newest frames in memory, by index, up to a byte limit: what followers that keep up are sent.
 
 They are the very frames that were appended; their payloads are shared with the tail cache, not copied. What
-is kept has no gap and ends at the newest frame. Frames that a follower in touch lacks are kept beyond the
-limit, up to a higher one: many producers have more on its way than the limit, and to read again what was just
-appended took half of a leader's time. The limits count what frames and batches cost beside their bytes. Used
-from the log's own thread only.
+is kept has no gap and ends at the newest frame. Frames that an active follower does not have yet are kept
+beyond the limit, up to a higher one: many producers have more on its way than the limit, and to read again
+what was just appended took half of a leader's time. The limits count what frames and batches cost beside
+their bytes. Used from the log's own thread only.
 """
 
 from __future__ import annotations

@@ -246,8 +246,8 @@ class Recovery:
 
     def _describe_skipped_segments(self, names: list[str]) -> str:
         """The line about segments that are missing below those that salvage took, while there are older ones.
-        They may have been freed: the state that said so is lost. The new one begins behind them, so to put
-        them back does not help. Empty after an installation: what is older is of the log before it."""
+        They may have been freed: the state with that record is lost. The new one begins behind them, so to
+        put them back does not help. Empty after an installation: what is older is of the log before it."""
         oldest = self._state.oldest_sequence
         older = [*sequences_of(names, SEGMENT_SUFFIX), *[each.last for each in joined_of(names)]]
         live = self._files.live

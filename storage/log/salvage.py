@@ -5,7 +5,7 @@ taken from the segments: every generation counts, and truncated frames may retur
 member that never voted: `Recovery` gives it a new incarnation. Returned frames are entries of some leader, so
 Raft keeps or truncates them as any follower's.
 
-Before the new state is saved, an empty file `salvaged` records that the log may lack records at its
+Before the new state is saved, an empty file `salvaged` records that records may be missing at the log's
 beginning. It is removed once these are recorded (`storage/missing_records.py`): no start between can lose
 sight of them.
 """

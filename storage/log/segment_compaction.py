@@ -33,11 +33,11 @@ from lockstep.storage.log.format import (
 )
 from lockstep.storage.log.frame_reader import FrameReader
 from lockstep.storage.log.frame_rewrite import (
+    BatchFilter,
     Changes,
-    Judge,
     RewrittenBatch,
     apply_changes,
-    judge_frame,
+    filter_frame,
     rewrite_frame,
 )
 from lockstep.storage.log.index_file import IndexHeader, encode_index
@@ -332,17 +332,17 @@ class SegmentRewriter:
     def clean(
         self,
         sequence: int,
-        judge: Judge,
+        filter_batch: BatchFilter,
         throttle: Callable[[int], None] = _go_on,
         is_closed: Callable[[int], bool] = _is_open,
     ) -> int:
-        """Take out of a sealed segment what `judge` does, and from its file what was never written because it
-        was sealed early; how many bytes less its file has.
+        """Remove from a sealed segment what `filter_batch` does, and from its file what was never written
+        because it was sealed early; how many bytes less its file has.
 
         Only below the older of the two kept checkpoints (ValueError): until then either may be replayed from.
         A segment in which something changes is read twice, so that memory holds only what changes.
         Somebody must keep the newest batch of every partition, so that reads have an end to reach. `throttle`
-        is called often, with the bytes that were just read or written: it may pause, or raise to give up.
+        is called often, with the bytes that were just read or written: it may pause, or raise to stop.
         A partition that `is_closed` has no row left in the segment's index when all its batches are gone.
         CorruptLog where the segment is corrupt, OSError where it cannot be read; FramesUnavailable,
         StorageFull, WriteFailed as `repair`. A disk without the room for the new file is not filled."""
@@ -352,7 +352,7 @@ class SegmentRewriter:
             removed_bytes = 0
             with contextlib.closing(self.frames_of(segment, throttle)) as frames:
                 for frame in frames:
-                    if found := judge_frame(frame, judge):
+                    if found := filter_frame(frame, filter_batch):
                         changes[frame.index] = found
                         removed_bytes += _removed_bytes(frame, found)
             if not changes and not segment.is_mostly_unused:
@@ -383,7 +383,7 @@ class SegmentRewriter:
 
     def _require_room_beside(self, segment: Segment, removed_bytes: int = 0) -> None:
         """StorageFull where what is left of a segment finds no room: its new file would take what there is
-        from the log's own writes, and be given up."""
+        from the log's own writes, and be removed."""
         needed = OVERHEAD_BYTES + max_frames_bytes(segment) - removed_bytes
         free = self._fs.free_bytes(self._directory)
         if free < needed:
@@ -520,7 +520,7 @@ def _removed_bytes(frame: Frame, changes: Changes) -> int:
 
 
 def _pieces(frames: Iterator[Frame]) -> Iterator[list[Frame]]:
-    """What is written in one go."""
+    """Groups the frames that one write takes."""
     some: list[Frame] = []
     size = 0
     for frame in frames:

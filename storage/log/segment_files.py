@@ -2,7 +2,7 @@
 
 A file in which small neighbours were joined is named after the first and the last of them and after its
 join, so its name never was another file's. Joins are numbered, and the state file has the number of finished
-ones: a file of a later one counts for nothing. One that counts stands for every sequence it names, whatever
+ones: a file of a later one counts for nothing. One that counts replaces every sequence it names, whatever
 else there is under them: names of former segments that come back after a power loss are leftovers for ever.
 Reads no file itself. Where bytes of a segment are: `format`; how files are joined: `joiner`.
 """
@@ -133,12 +133,12 @@ class SegmentFiles:
         return self.name(sequence).removesuffix(SEGMENT_SUFFIX) + INDEX_SUFFIX
 
     def first(self, sequence: int) -> int:
-        """The first of the sequences that a live segment stands for."""
+        """The first sequence of a live segment, which may have several."""
         joined = self._joined.get(sequence)
         return joined.first if joined is not None else sequence
 
     def beginning_at(self, sequence: int) -> int:
-        """The sequence of the segment that stands for this one and those after it: mostly this one."""
+        """The sequence of the segment that this one was joined into: mostly this one."""
         return self._firsts.get(sequence, sequence)
 
     def first_missing(self, oldest: int) -> int:

@@ -15,7 +15,7 @@ from lockstep.storage.log.background_maintenance import BackgroundMaintenance
 from lockstep.storage.log.batch_reader import LogReader
 from lockstep.storage.log.damage import DamageTable
 from lockstep.storage.log.file_system import WatchedFileSystem, is_corruption
-from lockstep.storage.log.frame_rewrite import Judge
+from lockstep.storage.log.frame_rewrite import BatchFilter
 from lockstep.storage.log.index_file import SegmentPartition
 from lockstep.storage.log.joiner import Joiner
 from lockstep.storage.log.log_truncation import TruncatableLog
@@ -185,13 +185,13 @@ class MaintainedLog(TruncatableLog):
     def clean(
         self,
         sequence: int,
-        judge: Judge,
+        filter_batch: BatchFilter,
         throttle: Callable[[int], None] = lambda _: None,
         is_closed: Callable[[int], bool] = lambda _: False,
     ) -> int:
-        """`SegmentRewriter.clean`: remove or shorten batches of a sealed segment as `judge` says.
+        """`SegmentRewriter.clean`: remove or shorten batches of a sealed segment by `filter_batch`.
         `throttle` is called with the bytes that were just read or written. For any thread."""
-        return self._segment_rewriter.clean(sequence, judge, throttle, is_closed)
+        return self._segment_rewriter.clean(sequence, filter_batch, throttle, is_closed)
 
     def has_small_neighbours(self) -> bool:
         """True if `join` would find something. For any thread."""
@@ -219,7 +219,7 @@ class MaintainedLog(TruncatableLog):
         return self._segment_rewriter.as_cleaned(sequence, frames)
 
     def is_joined(self, sequence: int) -> bool:
-        """True if this segment stands for several that were joined."""
+        """True if this segment was joined of several."""
         segment = self._table.get(sequence)
         return segment is not None and segment.is_joined
 

@@ -2,7 +2,7 @@
 
 A ready file has its final name (the next sequence), its full size on the disk and no valid header for that
 sequence: zeros, or what its former life left. So taking one changes no metadata, and a flush of it moves
-none, unless it was made in a hurry (`Pace`). Invariant: ready sequences follow the last one in use without
+none, unless it was only reserved (`FillMode`). Invariant: ready sequences follow the last one in use without
 a gap, and their names are durable.
 
 Lack of space is a state here, not an exception: `failed` has the reason why the last try failed, and
@@ -34,12 +34,14 @@ p50 from 0.2 to 0.4 ms and p99 from 3 to 8 ms, calm filling neither."""
 TEMPORARY = "segment.tmp"
 
 
-class Pace(Enum):
-    """The urgency with which a file is made."""
+class FillMode(Enum):
+    """The method by which a new segment file gets its bytes."""
 
-    CALM = "in the background: gives way to flushes, up when the log is closed or somebody waits for a pause"
-    STEADY = "at once, filled to its end"
-    HURRIED = "a write waits: reserved, not filled; its first flushes then move metadata, which costs less"
+    BACKGROUND = "with pauses for flushes; stops when the log closes or a caller waits for a pause"
+    COMPLETE = "at once, filled to its end"
+    RESERVE_ONLY = (
+        "a write waits: reserved, not filled; its first flushes then move metadata, which costs less"
+    )
 
 
 class ReadyFile:
@@ -53,8 +55,8 @@ class ReadyFile:
         self.size = size
 
 
-class _GivenUp(Exception):
-    """The log is being closed, or somebody waits, while a segment is filled."""
+class _FillingStopped(Exception):
+    """The filling of a segment stops: the log closes, or a caller waits."""
 
 
 class SegmentPool:
@@ -81,11 +83,11 @@ class SegmentPool:
         """An installation, in this log or another, finds no room: one file ahead is enough, and none that is
         dead is kept."""
         self.closing = False
-        """Give up the segment being filled: nobody will use it."""
-        self._hurry = threading.Event()
+        """The log closes: the filling of a segment stops."""
+        self._stop_filling = threading.Event()
         """A write waits for the file that is being filled: as far as it is filled is enough."""
         self.waited_for = 0
-        """How many wait for the background work to pause: give up for now."""
+        """How many callers wait for the background work to pause: the filling of a segment stops."""
         self.filled_bytes = 0
         """Zeros written since the start: what first fill costs the device."""
         self.recycled = 0
@@ -120,27 +122,27 @@ class SegmentPool:
         return len(self._ready) < (1 if self.yielding else self._spare_segments)
 
     def more_than(self, count: int) -> bool:
-        """Are more than `count` files ready, one being made now if need be? Takes one that another thread is
-        filling as it is; gives up for nobody, as what follows is a write that finds no room. False at once
-        while `failed`."""
+        """True if more than `count` files are ready, one made now where it is needed. A file that another
+        thread is filling is taken as it is. Does not stop for callers that wait, as a write without room
+        follows. False at once while `failed`."""
         if len(self._ready) > count:
             return True
         if self.failed:
             return False
         with self._at_full_speed():
-            return len(self._ready) > count or self.prepare(Pace.HURRIED)
+            return len(self._ready) > count or self.prepare(FillMode.RESERVE_ONLY)
 
     @contextmanager
     def _at_full_speed(self) -> Iterator[None]:
-        """Alone, as soon as what is being filled in the background is given as it is; and so is what is begun
-        until then, as a thread that lets go of a lock may have it again before who waits for it."""
-        self._hurry.set()
+        """Holds the lock, once the background thread has ended the file that it fills early. So it ends every
+        file until then, as a thread that releases a lock may acquire it again before a waiting one."""
+        self._stop_filling.set()
         with self._lock:
-            self._hurry.clear()
+            self._stop_filling.clear()
             yield
 
     def take(self) -> ReadyFile | None:
-        """The next segment's file, or None where none is ready and none can be made. Waits for nobody
+        """The next segment's file, or None where none is ready and none can be made. Does not wait
         while one is ready."""
         return self._ready.popleft() if self.more_than(0) else None
 
@@ -148,16 +150,16 @@ class SegmentPool:
         """A file no segment and no reader uses any more."""
         self._dead.append(path)
 
-    def prepare(self, pace: Pace = Pace.CALM) -> bool:
+    def prepare(self, mode: FillMode = FillMode.BACKGROUND) -> bool:
         """Make one more file ready, of a dead one where there is one. False, and `failed` set, on failure;
-        False, too, where it was given up."""
+        False, too, where the filling stopped."""
         with self._lock:
             path = self._directory / segment_name(self._next_sequence)
             try:
                 if not self._recycle(path):
-                    self._fill(path, pace)
+                    self._fill(path, mode)
                 self._fs.fsync_dir(self._directory)
-            except _GivenUp:
+            except _FillingStopped:
                 return False
             except OSError as error:
                 self._note_failure(path, error)
@@ -184,7 +186,7 @@ class SegmentPool:
     def enlarge(self, place: int, least_bytes: int) -> bool:
         """Give the ready file at `place` at least this size, here and now: it is to take a frame of a member
         whose segments are larger. False, and `failed` set, on failure. A stop before it is in use costs no
-        more than the file: the next open makes it again. Waits for nobody where the file is large enough."""
+        more than the file: the next open makes it again. Does not wait where the file is large enough."""
         file = self._ready[place]
         if least_bytes <= file.size:
             return True
@@ -192,7 +194,7 @@ class SegmentPool:
             try:
                 fd = self._fs.open(file.path)
                 try:
-                    self._extend(fd, file.size, least_bytes, Pace.HURRIED)
+                    self._extend(fd, file.size, least_bytes, FillMode.RESERVE_ONLY)
                 finally:
                     self._fs.close(fd)
             except OSError as error:
@@ -253,47 +255,48 @@ class SegmentPool:
         except FileNotFoundError:
             return
 
-    def _fill(self, path: Path, pace: Pace) -> None:
+    def _fill(self, path: Path, mode: FillMode) -> None:
         temporary = self._directory / TEMPORARY
         try:
-            self.fill(temporary, pace)
-        except (OSError, _GivenUp):
+            self.fill(temporary, mode)
+        except (OSError, _FillingStopped):
             self._quietly_remove(temporary)
             raise
         self._fs.rename(temporary, path)
 
-    def fill(self, path: Path, pace: Pace = Pace.STEADY) -> None:
+    def fill(self, path: Path, mode: FillMode = FillMode.COMPLETE) -> None:
         """Make a file of a segment's size, flushed. OSError."""
         fd = self._fs.open(path, create=True)
         try:
-            self._extend(fd, 0, self._segment_bytes, pace)
+            self._extend(fd, 0, self._segment_bytes, mode)
         finally:
             self._fs.close(fd)
 
-    def _extend(self, fd: int, start: int, end: int, pace: Pace) -> None:
+    def _extend(self, fd: int, start: int, end: int, mode: FillMode) -> None:
         """Give a file of `start` bytes `end` of them, flushed."""
         self._fs.allocate(fd, end)
         reserved = self._fs.size(fd) >= end
-        if not reserved or (self._zero_fill and pace is not Pace.HURRIED):
-            self._write_zeros(fd, start, end, pace, reserved)
+        if not reserved or (self._zero_fill and mode is not FillMode.RESERVE_ONLY):
+            self._write_zeros(fd, start, end, mode, reserved)
         self._fs.fdatasync(fd)
 
-    def _write_zeros(self, fd: int, at: int, end: int, pace: Pace, reserved: bool) -> None:
-        """What makes a later flush move no metadata; nobody waits for flushes where `flush` is off."""
+    def _write_zeros(self, fd: int, at: int, end: int, mode: FillMode, reserved: bool) -> None:
+        """Fills a range with zeros, so that a later flush moves no metadata; nothing waits for flushes where
+        `flush` is off."""
         zeros = memoryview(bytes(FILL_BYTES))
         while at < end:
-            if pace is Pace.CALM and (self.closing or self.waited_for):
-                raise _GivenUp
-            if pace is Pace.CALM and reserved and self._hurry.is_set():
+            if mode is FillMode.BACKGROUND and (self.closing or self.waited_for):
+                raise _FillingStopped
+            if mode is FillMode.BACKGROUND and reserved and self._stop_filling.is_set():
                 return
-            calm = pace is Pace.CALM and bool(self._ready)
+            calm = mode is FillMode.BACKGROUND and bool(self._ready)
             step = min(CALM_FILL_BYTES if calm else FILL_BYTES, end - at)
             start = time.monotonic()
             write_all(self._fs, fd, [zeros[:step]], at)
-            if pace is Pace.CALM:  # so that a write that comes to wait has little to flush
+            if mode is FillMode.BACKGROUND:  # so that a write that comes to wait has little to flush
                 self._fs.write_back(fd, at, step)
             if calm:
-                self._hurry.wait(CALM_PAUSE * (time.monotonic() - start))
+                self._stop_filling.wait(CALM_PAUSE * (time.monotonic() - start))
             at += step
             self.filled_bytes += step
 

@@ -1,10 +1,10 @@
 """Reading a segment's frames, each verified: for recovery, replay, index rebuilds and `inspect`.
 
 A scan walks marker, frames, marker, frames, and stops at the first thing that does not verify. It reports
-where and why; what that means (end of the log, torn tail, corruption) is for the caller to judge, with the
+where and why; what that means (end of the log, torn tail, corruption) is for the caller to decide, with the
 help of `highest_promise`. A frame is taken only if its header continues the chain and its payload verifies.
 
-Which marker counts: it verifies, stands at its own position, and is of the log's current generation
+Which marker counts: it verifies, is at its own position, and is of the log's current generation
 where that has begun (`generation_start`) or of a former one below, never going back. Below a cut the
 former generation's last write may continue in stale bytes; the newer generation's first marker, written
 right at the cut, ends it.
@@ -54,7 +54,7 @@ class Window:
         self.view = memoryview(b"")
 
     def at(self, offset: int, length: int) -> int:
-        """Where in `view` the bytes at `offset` are, with `length` of them there; -1 beyond the end."""
+        """The start of the bytes at `offset` in `view`, with `length` of them there; -1 beyond the end."""
         if offset + length > self.size:
             return -1
         place = offset - self.base
@@ -252,7 +252,8 @@ class SegmentScan:
                 yield frame
 
     def _head_at(self, offset: int, room: int) -> int:
-        """Where in the window the frame at `offset` begins, all of it there; -1 where it cannot be one."""
+        """The start of the frame at `offset` in the window, with all of it there; -1 where it cannot be
+        one."""
         window = self._window
         at = offset - window.base
         if room < FRAME_BYTES:
@@ -316,7 +317,7 @@ class SegmentScan:
         return index == tail.index + 1 and lsn == tail.next_lsn and term >= tail.term
 
     def _take_payloads(self, found: ScannedFrame, at: int, payload: int, chain: int) -> bool:
-        """Where the payloads after a directory lie, marks considered; do they verify?"""
+        """Finds the payloads after a directory, marks considered; returns whether they verify."""
         offset = found.offset + found.head_bytes
         if self.rewritten:
             try:

@@ -2,7 +2,7 @@
 
 Invariants: sequences rise in log order; the last one is active and the only one written to. A partition's
 `PartitionSpans` names, in offset order, the segments that hold a batch of it. A file is closed or
-recycled only while nobody reads it (`readers` under the lock). What stays in memory of a sealed segment is
+recycled only while no reader uses it (`readers` under the lock). What stays in memory of a sealed segment is
 its summary; its batch indexes are loaded per partition through a cache with a byte limit. A truncation, an
 installation or a rewriting puts new `Segment` objects in the place of others in one step; a reader of a
 former one continues with its file and finds at its next look-up that it has been replaced.
@@ -81,7 +81,7 @@ class Segment:
         """Which of the segments that ever had this sequence it is."""
         self.sequence = sequence
         self.first_sequence = sequence
-        """A lower one where its former neighbours were joined into it: it stands for all from there on."""
+        """A lower one where its former neighbours were joined into it."""
         self.path = path
         self.size = size
         self.generation = generation
@@ -184,7 +184,7 @@ class SegmentTable:
 
     def replace_from(self, sequence: int, segments: list[Segment]) -> list[Segment]:
         """In one step, for readers in any thread: these segments instead of all from a sequence on. Gives
-        the replaced ones; their files are closed once nobody reads them."""
+        the replaced ones; their files are closed once no reader uses them."""
         with self._lock:
             old = [each for each in self._segments.values() if each.sequence >= sequence]
             kept = {s: each for s, each in self._segments.items() if s < sequence}
@@ -250,7 +250,7 @@ class SegmentTable:
         self._forget_indexes({each.serial for each in old})
 
     def _drop_spans(self, old: Segment, new: Segment) -> None:
-        """Of closed partitions, which have no rows in the new segment."""
+        """Drops the spans of closed partitions, which have no rows in the new segment."""
         kept = {local_id for local_id, _ in _first_offsets(new)}
         for local_id, _ in _first_offsets(old):
             spans = self.spans.get(local_id) if local_id not in kept else None
@@ -377,7 +377,7 @@ class SegmentTable:
                 return
 
     def close_if_unread(self, segment: Segment) -> bool:
-        """Close a removed segment's file; False while somebody reads it."""
+        """Close a removed segment's file; False while a reader uses it."""
         with self._lock:
             if segment.readers:
                 return False

@@ -42,7 +42,7 @@ class SharedReads:
         self.hits = 0
 
     def find(self, serial: int, position: int) -> memoryview | None:
-        """What is kept of a segment from a position on; None where that byte is not."""
+        """Returns the kept bytes of a segment from a position on; None where that byte is not kept."""
         with self._lock:
             view = self._kept.get((serial, position))
             if view is None:

@@ -40,8 +40,8 @@ class LostState(CorruptLog):
 
 @dataclass(frozen=True, slots=True)
 class LogState:
-    """What the slots hold. `generation_start` is a position; below it everything was flushed. Until the entry
-    `whole_index` is applied, records may be missing whose replacements come from a snapshot."""
+    """The content of the slots. `generation_start` is a position; below it everything was flushed. Until the
+    entry `whole_index` is applied, records may be missing whose replacements come from a snapshot."""
 
     hard: HardState
     generation: int = 0

@@ -259,10 +259,10 @@ class LogWriter:
             if recent is not None:
                 recent.add(frame, at - start)
 
-    def keep_recent_frames(self, wanted: bool) -> None:
+    def keep_recent_frames(self, keep: bool) -> None:
         """Sets whether the newest frames stay in memory for `frames`: without followers they are not worth
         it."""
-        self._recent.limit_to(self.options.recent_frames_bytes if wanted else 0)
+        self._recent.limit_to(self.options.recent_frames_bytes if keep else 0)
 
     @property
     def recent_index(self) -> int:

@@ -3,7 +3,7 @@
 Invariants: before the handshake a connection may hold a few KB for a few seconds; after it, one
 unfinished frame. Bytes that are no message, or a message of another node than the handshake's, end this
 connection and nothing else. A message keeps nothing of the receive buffer. Does not send, but for the one
-response to the handshake. With TLS, `tls_transport` stands between it and the socket.
+response to the handshake. With TLS, `tls_transport` is between it and the socket.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Invariants: a frame goes to the kernel before `send` returns, unless older bytes wait; the loop writes the
 bytes that the kernel did not take, and a link with nothing to send costs the loop nothing. The waiting bytes
 are bounded, and are lost with the connection. With TLS (`tls_socket`) the handshake is sent only to the node
-that it is for, as its certificate says. `send` raises nothing and calls no listener: a lost link is
+that its certificate names. `send` raises nothing and calls no listener: a lost link is
 reported in a later iteration of the loop. Does not know the content of frames.
 """
 
@@ -307,11 +307,11 @@ class Link:
                 await connected.send_all(self._loop, b"".join(buffers))
             else:
                 await self._loop.sock_sendall(connected, b"".join(buffers))
-            answer = await self._answer(connected)
-            if isinstance(answer, HandshakeRejected):
-                raise RejectedByPeer(answer.reason)
-            if not isinstance(answer, HandshakeAccepted):
-                raise MalformedMessage(f"a {type(answer).__name__} in response to the handshake")
+            response = await self._await_handshake_response(connected)
+            if isinstance(response, HandshakeRejected):
+                raise RejectedByPeer(response.reason)
+            if not isinstance(response, HandshakeAccepted):
+                raise MalformedMessage(f"a {type(response).__name__} in response to the handshake")
         except ssl.SSLError as error:
             connected.close()
             if is_alert(error):
@@ -347,7 +347,7 @@ class Link:
             return NO_ROUTE
         return (error.strerror or str(error)).lower()
 
-    async def _answer(self, connected: socket.socket | TlsSocket) -> object:
+    async def _await_handshake_response(self, connected: socket.socket | TlsSocket) -> object:
         reader = FrameReader(self._limits.handshake_bytes)
         while True:
             if isinstance(connected, TlsSocket):

@@ -19,7 +19,7 @@ _NODE_ID: Final = re.compile(r"0|[1-9][0-9]{0,9}")
 
 
 class NoPeerIdentity(ValueError):
-    """Not the names of one node of one cluster; the text says which are missing."""
+    """Not the names of one node of one cluster; the text names the missing ones."""
 
 
 class PeerIdentity(NamedTuple):

@@ -78,5 +78,5 @@ def describe_failure(error: ssl.SSLError) -> str:
 
 
 def is_alert(error: ssl.SSLError) -> bool:
-    """Returns whether the other side has ended the handshake, and said why."""
+    """Returns whether the other side has ended the handshake, with a reason."""
     return failure_of(error).is_alert

@@ -25,7 +25,7 @@ class Message:
 
 @dataclass(slots=True)
 class VoteRequest(Message):
-    """Requests a vote, or with `pre` a PreVote. `term` is the one that the sender stands in, or would.
+    """Requests a vote, or with `pre` a PreVote. `term` is the candidate's, or would be.
 
     `transfer`: the old leader requested this election, so that its lease is no reason to deny the vote.
     """
@@ -97,7 +97,7 @@ class HeartbeatResponse(Message):
 
 @dataclass(slots=True)
 class TimeoutNow(Message):
-    """Leadership transfer: the receiver stands for election at once."""
+    """Leadership transfer: the receiver starts an election at once."""
 
 
 @dataclass(slots=True)

@@ -67,7 +67,7 @@ def _send_next(raft: RaftState, leader_state: LeaderState, progress: Progress) -
         install.begin(raft, progress)
         return
     last_index = next_index - 1
-    # A guess is not worth a megabyte, nor is a member that does not answer.
+    # A guess is not worth a megabyte, nor is a member that does not respond.
     known = next_index == progress.match_index + 1 or next_index >= leader_state.no_op_index
     if known and progress.timeouts < DOUBTFUL_TIMEOUTS:
         last_index = raft.terms.last_within(next_index, raft.settings.max_append_bytes)

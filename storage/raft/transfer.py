@@ -3,7 +3,7 @@
 While that is under way no proposals are taken; after the transfer timeout they are again, and the shell takes
 appends once all that was appended before is applied. After the TimeoutNow the target may win at any time
 within this term, and its voters do not wait for our lease to end: the lease is dropped for the rest of the
-term. Should the target not take over, the leader itself stands for election with the `transfer` flag, because
+term. Should the target not take over, the leader itself starts an election with the `transfer` flag, because
 in a new term it can have a lease again.
 """
 

@@ -75,7 +75,7 @@ class Stream:
         pass_.fill(b"".join(self.batches), lambda count: None)
         after: list[bytes] = []
         for batch in self.batches:
-            left = pass_.judge(batch)
+            left = pass_.filter_batch(batch)
             if left is True:
                 after.append(batch)
             elif isinstance(left, FilteredBatch):
@@ -189,11 +189,11 @@ PLANTS: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "aborted records count": lambda: patch.object(PartitionCleaning, "_is_aborted", lambda self, h: False),
     "a map that forgets": lambda: patch.object(OffsetMap, "last_offset", lambda self, key: -1),
     "keys by their first byte": lambda: patch.object(compaction_rules, "_own", lambda key: key[:1]),
-    "no end": lambda: patch.object(PartitionCleaning, "judge", _judge_without_end),
+    "no end": lambda: patch.object(PartitionCleaning, "filter_batch", _judge_without_end),
     "tombstones for ever": lambda: patch.object(BatchHeader, "has_delete_horizon", False),
     "none": nullcontext,
 }
-_judge = PartitionCleaning.judge
+_judge = PartitionCleaning.filter_batch
 
 
 def _judge_without_end(self: PartitionCleaning, batch: bytes) -> FilteredBatch | bool:
@@ -259,7 +259,7 @@ def test_nothing_is_over_while_somebody_may_miss_it() -> None:
     before = list(stream.batches)
     for horizons_end in (False, True):
         pass_ = PartitionCleaning(5, 4, 4, 9000, KEEP_MS, horizons_end=partial(bool, horizons_end))
-        judged = [pass_.judge(batch) is True for batch in before]
+        judged = [pass_.filter_batch(batch) is True for batch in before]
         assert judged == ([True] * 3 if not horizons_end else [False, False, True])
 
 
@@ -289,7 +289,7 @@ def test_what_cannot_be_opened_stays_and_is_counted() -> None:
     stream.records([(b"newest", b"v")])
     pass_ = PartitionCleaning(5, 0, 4, 0, 0)
     assert pass_.fill(b"".join(stream.batches), lambda count: None) == 4
-    assert [pass_.judge(batch) for batch in stream.batches] == [False, True, True, True, True]
+    assert [pass_.filter_batch(batch) for batch in stream.batches] == [False, True, True, True, True]
     assert pass_.unreadable == [1, 2] and len(pass_.map) == 1
 
 
@@ -340,7 +340,7 @@ def test_a_tombstone_whose_time_would_be_beyond_all_times_stays() -> None:
     for _ in range(2):
         pass_ = PartitionCleaning(5, 0, 3, 5000, (1 << 63) - 1)
         pass_.fill(b"".join(stream.batches), lambda count: None)
-        left = [pass_.judge(batch) for batch in stream.batches]
+        left = [pass_.filter_batch(batch) for batch in stream.batches]
         if isinstance(left[0], FilteredBatch):
             stream.batches[0] = left[0].batch
     assert not pass_.unreadable
@@ -374,4 +374,4 @@ def test_what_cannot_be_made_again_stays_and_is_counted(monkeypatch: pytest.Monk
     stream.records([(b"a", b"2")])
     pass_ = PartitionCleaning(5, 0, 3, 5000, 1 << 63)
     pass_.fill(b"".join(stream.batches), lambda count: None)
-    assert [pass_.judge(batch) for batch in stream.batches] == [True, True] and pass_.unreadable == [0]
+    assert [pass_.filter_batch(batch) for batch in stream.batches] == [True, True] and pass_.unreadable == [0]

@@ -324,7 +324,7 @@ async def test_what_an_operator_gave_up_stays_so_when_more_is_missing(filled: Fi
     damage.skip_damage(local_id)
     damage.note_missing([(local_id, 0, before.end_offset + 2), (local_id, 0, before.end_offset)], "more")
     end = before.end_offset
-    assert [(e.first_offset, e.end_offset, e.given_up) for e in damage.missing[local_id]] == [
+    assert [(e.first_offset, e.end_offset, e.is_skipped) for e in damage.missing[local_id]] == [
         (0, end, True),
         (end, end + 2, False),
     ]

@@ -45,7 +45,7 @@ REMEDY = (
 )
 GIVE_UP = (
     " (unless a topic was compacted before, and compaction removed them); their consumers get "
-    "CORRUPT_MESSAGE until `lockstep log skip-damage TOPIC-PARTITION` gives them up"
+    "CORRUPT_MESSAGE until `lockstep log skip-damage TOPIC-PARTITION` makes consumers skip them"
 )
 
 
@@ -331,7 +331,7 @@ async def test_missing_records_are_damage_until_they_are_given_up(
     (data,) = await read(client, {0: 0})
     assert data.error_code == 0 and read_header(_bytes(data)).base_offset == last + 1
     assert (await searched(client, 0)).offset == last + 1
-    assert _trouble(broker) == "" and "given up" in damage_text(node_damage(broker.assembly.cluster)[0])
+    assert _trouble(broker) == "" and "skipped" in damage_text(node_damage(broker.assembly.cluster)[0])
 
 
 async def test_missing_records_are_known_at_the_next_start(
@@ -376,7 +376,7 @@ async def test_what_compaction_may_have_removed_is_read_at_another_node(
     given = (await ask(client, do="give_up", topic="t", partition=0))["given_up"]
     assert [each["last_offset"] for each in given] == [last]  # type: ignore[attr-defined]
     assert _trouble(broker) == ""
-    assert damage_text(node_damage(broker.assembly.cluster)[0]).endswith("missing and given up (log group 1)")
+    assert damage_text(node_damage(broker.assembly.cluster)[0]).endswith("missing and skipped (log group 1)")
 
 
 async def test_missing_records_do_not_spread_by_a_snapshot(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from crc32c import crc32c
 
 from lockstep.storage.log.format import BATCH_PREFIX, BATCH_PREFIX_BYTES
-from lockstep.storage.log.frame_rewrite import Judge, RewrittenBatch
+from lockstep.storage.log.frame_rewrite import BatchFilter, RewrittenBatch
 from lockstep.storage.types import Buffer, DirectoryEntry, Frame, FrameKind
 
 
@@ -75,7 +75,7 @@ def half(e: DirectoryEntry, payload: Buffer) -> RewrittenBatch:
     return RewrittenBatch(batch(e.base_offset, body, e.leader_epoch), e.max_timestamp - 1)
 
 
-def by_turns(turn: int) -> Judge:
+def by_turns(turn: int) -> BatchFilter:
     """Takes away one batch of three, and half of another, by their offsets."""
     said = (True, False, None)
 
@@ -86,7 +86,7 @@ def by_turns(turn: int) -> Judge:
     return judge
 
 
-def whole_batches(keep: Callable[[DirectoryEntry], bool]) -> Judge:
+def whole_batches(keep: Callable[[DirectoryEntry], bool]) -> BatchFilter:
     """Keeps or takes away batches as a whole, by what the directory says of them."""
     return lambda entry, payload: keep(entry)
 

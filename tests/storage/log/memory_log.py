@@ -15,7 +15,7 @@ from lockstep.storage.log.batch_flags import ENTRY_REMOVED
 from lockstep.storage.log.batch_reader import BatchPlace
 from lockstep.storage.log.damage import DamagedRange
 from lockstep.storage.log.format import chain_of, encode_frame_head, frame_bytes, group_seed
-from lockstep.storage.log.frame_rewrite import Judge, rewrite_frame
+from lockstep.storage.log.frame_rewrite import BatchFilter, rewrite_frame
 from lockstep.storage.log.options import LogOptions
 from lockstep.storage.log.recent_frames import RecentFrames
 from lockstep.storage.log.segment_scan import LogTail
@@ -304,7 +304,7 @@ class MemoryLog:
     def partition_bytes(self, partition: int, from_offset: int) -> int:
         return sum(len(p) for e, p in self._batches(partition) if e.base_offset >= from_offset)
 
-    def clean_upto(self, last_index: int, judge: Judge) -> None:
+    def clean_upto(self, last_index: int, judge: BatchFilter) -> None:
         """`DataLog.clean` of all segments that end there or below."""
         for at, frame in enumerate(self._frames):
             if frame.index <= last_index:
@@ -368,7 +368,7 @@ class MemoryLog:
     def clean(
         self,
         sequence: int,
-        judge: Judge,
+        judge: BatchFilter,
         throttle: Callable[[int], None] = lambda count: None,
         is_closed: Callable[[int], bool] = lambda number: False,
     ) -> int:

@@ -88,7 +88,7 @@ def new_name_not_durable() -> Iterator[None]:
     """A prepared segment is used before its name is flushed."""
 
     class Pool(segment_pool.SegmentPool):
-        def prepare(self, pace: segment_pool.Pace = segment_pool.Pace.CALM) -> bool:
+        def prepare(self, pace: segment_pool.FillMode = segment_pool.FillMode.BACKGROUND) -> bool:
             with patch.object(self._fs, "fsync_dir", lambda _: None):
                 return super().prepare(pace)
 

@@ -282,7 +282,7 @@ def test_damage_is_of_the_same_batches(frames: list[Batches], data: st.DataObjec
     for _ in range(6):
         both_read(log, plain, data)
     known = [
-        [(e.sequence, e.local_id, e.first_offset, e.end_offset, e.given_up) for e in each.damage.known()]
+        [(e.sequence, e.local_id, e.first_offset, e.end_offset, e.is_skipped) for e in each.damage.known()]
         for each in (log, plain)
     ]
     assert known[0] == known[1]

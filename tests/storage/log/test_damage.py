@@ -227,7 +227,7 @@ def test_ranges_are_merged_and_bounded_and_a_full_disk_changes_no_decision() -> 
     disk.fault = lambda what, name: OSError(errno.ENOSPC, "full") if name.startswith(DAMAGE_NAME) else None
     with pytest.raises(OSError, match="full"):
         log.damage.skip_damage(PARTITION)
-    assert not log.damage.is_given_up(PARTITION, 0, 1)
+    assert not log.damage.is_skipped(PARTITION, 0, 1)
     segment = log._table.get(sequence)
     assert segment is not None
     log.damage.note(DamagedBatch(999, segment.serial, PARTITION, 0, 1, "of a segment that is gone"))
@@ -248,10 +248,10 @@ def test_damage_beyond_the_limit_takes_back_no_decision_and_is_given_up_by_none(
     assert len(log.damage.skip_damage(PARTITION)) == MAX_RANGES
     last = 1000 + 2 * (MAX_RANGES - 1)
     note(last + 10, 500)
-    assert log.damage.is_given_up(PARTITION, last, last + 1)
-    pending = [(e.first_offset, e.end_offset) for e in log.damage.known() if not e.given_up]
+    assert log.damage.is_skipped(PARTITION, last, last + 1)
+    pending = [(e.first_offset, e.end_offset) for e in log.damage.known() if not e.is_skipped]
     assert pending == [(500, 501), (last + 10, last + 11)]
-    assert not log.damage.is_given_up(PARTITION, 500, 501)
+    assert not log.damage.is_skipped(PARTITION, 500, 501)
 
 
 def test_a_range_beyond_the_limit_is_merged_with_the_nearest() -> None:
@@ -278,7 +278,7 @@ def test_ranges_that_touch_are_merged_before_and_after_they_are_given_up() -> No
     log.damage.skip_damage(PARTITION)
     for offset in (10, 6):
         log.damage.note(damaged(log, sequence, offset, offset + 1, "!"))
-    assert [(e.first_offset, e.end_offset, e.given_up) for e in log.damage.known()] == [
+    assert [(e.first_offset, e.end_offset, e.is_skipped) for e in log.damage.known()] == [
         (6, 7, False),
         (7, 10, True),
         (10, 11, False),

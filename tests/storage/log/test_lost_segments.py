@@ -206,7 +206,7 @@ def test_records_of_a_lost_file_are_given_up_for_good() -> None:
     assert {each.sequence for each in given} == {sequences[2]} and all(gone)
     log.close()
     log, _ = opened(dict(disk.now().files))
-    assert all(each.given_up for each in log.damage.known()) and log.damage.known()
+    assert all(each.is_skipped for each in log.damage.known()) and log.damage.known()
     for partition, starts in enumerate(gone, 1):
         for at in starts:
             assert not log.read_cold(partition, at, 1, at + 1).buffers, "no error"

@@ -15,7 +15,7 @@ from lockstep.storage.log import inspect
 from lockstep.storage.log.batch_flags import ENTRY_REMOVED
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.format import FRAME_BYTES, SEGMENT_HEADER_BYTES, chain_of, segment_of
-from lockstep.storage.log.frame_rewrite import Judge
+from lockstep.storage.log.frame_rewrite import BatchFilter
 from lockstep.storage.log.marker import MARKER_BYTES
 from lockstep.storage.log.options import LogOptions
 from lockstep.storage.types import (
@@ -337,7 +337,7 @@ def test_removed_batches_are_passed_over_and_reported() -> None:
     agree(log, model)
 
 
-def shorten(log: DataLog, model: MemoryLog, judge: Judge) -> int:
+def shorten(log: DataLog, model: MemoryLog, judge: BatchFilter) -> int:
     segments = log.cleanable_segments()
     saved = sum(log.clean(segment.sequence, judge) for segment in segments)
     model.clean_upto(segments[-1].last_index, judge)

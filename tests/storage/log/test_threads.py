@@ -220,7 +220,7 @@ class SlowDisk(RealFileSystem):
     def write_back(self, fd: int, position: int, length: int) -> None:
         self.filling.set()
         deadline = time.monotonic() + 10
-        while not self.pool._hurry.is_set() and not self.over.is_set():
+        while not self.pool._stop_filling.is_set() and not self.over.is_set():
             time.sleep(0.001)
             if time.monotonic() > deadline:
                 self.nobody_hurried = True
