@@ -14,7 +14,7 @@
 | 7 | `maintenance/`: retention, compaction, corruption, full disks; `peers/`: the other nodes |
 | 6 | `metadata/`: topics, partitions and leaders as clients see them; `network/`: clients' connections |
 | 5 | `security/`: keys, certificates, logins, principals |
-| 4 | `authorization/`, above `requests/`: ACLs, and what a handler asks before it serves |
+| 4 | `authorization/`, above `requests/`: ACLs, and the check of a handler before it serves |
 | 4 | `audit/`, beside it: the log of administrative operations |
 | 4 | `quotas/`, beside it: quotas of clients, and what each has used |
 | 4 | `requests/`: what a handler is, and the router |

@@ -1,8 +1,9 @@
 """The broker as one process: `lockstep serve`.
 
-Owns: `run` (signals, log lines, the one line on stdout, the exit status). Invariants: one line on stdout says
-that clients are served; the reason why the broker cannot start is on stderr; a failed flush ends the process
-at once, because no later response could be trusted. Does not: start or stop anything itself (`server.py`).
+Owns: `run` (signals, log lines, the one line on stdout, the exit status). Invariants: one line on stdout
+reports that clients are served; the reason why the broker cannot start is on stderr; a failed flush ends the
+process at once, because no later response could be trusted. Does not: start or stop anything itself
+(`server.py`).
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ REACH_POLL_INTERVAL_SECONDS: Final = 0.01
 
 
 class CannotStart(Exception):
-    """The broker cannot start; the text is for people."""
+    """The broker cannot start; the text is for operators."""
 
 
 class ContradictorySettings(CannotStart):
@@ -353,7 +353,7 @@ class Broker:
         for group in list(self.groups.values()):
             await group.committed()  # then consumer groups are loaded
         await assembly.topics.start()
-        await assembly.topics.version_control.look()
+        await assembly.topics.version_control.poll()
         with contextlib.suppress(OSError):  # the disk is full: at the next start
             self._directory.record_metadata_version(assembly.image.recorded_version)
 

@@ -1,4 +1,4 @@
-"""The optional C extension of the Produce fast path: whether it is there, fits its source, and is wanted.
+"""The optional C extension of the Produce fast path: whether it is there, fits its source, and is enabled.
 
 Invariants: never an extension that was built of another source than the one beside it; `LOCKSTEP_PURE=1`
 turns it off; a broker without it is complete (decision 59). Does not: build it

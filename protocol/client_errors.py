@@ -26,7 +26,7 @@ class TimedOut(ConnectionFailed):
 
 
 class ListenerMismatch(ConnectionFailed):
-    """The listener is most likely of another `security.protocol` than the client; the text says how."""
+    """The listener is most likely of another `security.protocol` than the client; the text has the reason."""
 
 
 class AuthenticationError(ClientError):

@@ -2,8 +2,8 @@
 protocol.
 
 Its key is far from Kafka's and no ApiVersions lists it, so clients never meet it; another broker closes the
-connection that sends it. Bodies are JSON objects in UTF-8: this is a cold path that people read. They are
-bytes, not strings, because strings end at 32 KiB. Their content: `broker/controller/cluster_admin.py`.
+connection that sends it. Bodies are JSON objects in UTF-8: this is no hot path, and readable in a trace. They
+are bytes, not strings, because strings end at 32 KiB. Their content: `broker/controller/cluster_admin.py`.
 """
 
 from __future__ import annotations

@@ -145,7 +145,7 @@ class ClusterView:
         """The node that coordinates, whose address the response names. BrokerError as `topics_of`."""
         if len(response.coordinators) > 1:
             count = len(response.coordinators)
-            raise ClientError(f"{about}: the broker answered with {count} results, 1 was requested")
+            raise ClientError(f"{about}: the broker responded with {count} results, 1 was requested")
         found = response.coordinators[0] if response.coordinators else response
         if found.error_code:
             reason = (reasons or {}).get(found.error_code, found.error_message)
@@ -162,7 +162,7 @@ class ClusterView:
         return address
 
     def candidates(self) -> list[Address]:
-        """All addresses for what any broker can answer, in the order in which they are tried."""
+        """All addresses for what any broker can serve, in the order in which they are tried."""
         known = dict.fromkeys([*self._bootstrap, *self.addresses.values()])
         trusted = [address for address in known if address not in self._suspects]
         return trusted + [address for address in self._suspects if address in known]

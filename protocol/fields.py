@@ -94,7 +94,7 @@ class Field:
     tagged: Versions
     tag: int | None
     default: Any
-    """A plain value; [] for arrays; _UNSET stands for a struct's own defaults."""
+    """A plain value; [] for arrays; _UNSET means a struct's own defaults."""
     ignorable: bool
     flexible: Versions | None
     """Where compact lengths are used; None is wherever the message is flexible."""

@@ -18,7 +18,7 @@ _FLAGS: Final = ("required", "requisite", "sufficient", "optional")
 
 
 class MalformedJaas(ValueError):
-    """A text that is none; the error says where, without showing a value."""
+    """A text that is no JAAS configuration; the error has the position, without showing a value."""
 
 
 @dataclass(frozen=True)

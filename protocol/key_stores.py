@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.serialization import pkcs12
 
 MAX_STORE_BYTES: Final = 4 << 20
-"""LIMIT. A larger file is none of certificates; the largest lists of CAs have some 300 KB."""
+"""LIMIT. No file of certificates is larger; the largest lists of CAs have some 300 KB."""
 _JKS_MAGIC: Final = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")
 """The first bytes of Java's own forms, JKS and JCEKS."""
 _BLOCK: Final = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)

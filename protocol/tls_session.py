@@ -1,9 +1,9 @@
 """The TLS of one connection without its socket: ciphertext goes in, plaintext comes out, and the reverse.
 
 Owns: `TlsSession`, the library `ssl` over memory buffers, and why TLS failed, as OpenSSL names it.
-Invariants: nothing waits, and nothing is sent: whoever has the socket gives what it receives to `feed`, and
-sends what `take` returns after each call that may have made some. Does not: know keys or certificates, limit
-anything, or put a failure into a sentence, which differs with who reads it.
+Invariants: nothing waits, and nothing is sent: the caller, which has the socket, gives what it receives to
+`feed`, and sends what `take` returns after each call that may have made some. Does not: know keys or
+certificates, limit anything, or put a failure into a sentence, which differs between clients and brokers.
 """
 
 from __future__ import annotations

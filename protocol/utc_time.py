@@ -1,4 +1,4 @@
-"""Timestamps as people read them: ISO 8601, in UTC, with a Z, to the millisecond.
+"""Timestamps as text: ISO 8601, in UTC, with a Z, to the millisecond.
 
 One format for log lines and for what the tools print, so that both can be compared and sorted as text.
 """

@@ -199,7 +199,7 @@ def connection_options(named: Mapping[str, str]) -> ConnectionOptions:
     """Parses the options of the connection; names in lower case. Raises OptionError."""
     bootstrap = named.get("kafka.bootstrap.servers", "")
     if not bootstrap:
-        raise OptionError("kafka.bootstrap.servers", "is missing: say HOST:PORT of one broker or several")
+        raise OptionError("kafka.bootstrap.servers", "is missing: set HOST:PORT of one broker or several")
     timeout_ms = _count(named, "kafka.request.timeout.ms")
     return ConnectionOptions(
         bootstrap,
@@ -261,7 +261,9 @@ def _parse_assign(text: str) -> tuple[TopicPartition, ...]:
     partitions = []
     for topic, indexes in found.items():
         if not isinstance(indexes, list) or not all(_is_count(each) for each in indexes):
-            raise OptionError("assign", f'the partitions of {topic} are {indexes!r}; say {{"{topic}":[0,1]}}')
+            raise OptionError(
+                "assign", f'the partitions of {topic} are {indexes!r}; write {{"{topic}":[0,1]}}'
+            )
         partitions += [(topic, index) for index in indexes]
     if not partitions:
         raise OptionError("assign", f"{text!r} names no partition")
@@ -306,7 +308,7 @@ def _by_partition(text: str, name: str, least: int = 0) -> dict[TopicPartition, 
     found: dict[TopicPartition, int] = {}
     for topic, partitions in _json(text, name, '{"topic":{"0":23}}').items():
         if not isinstance(partitions, dict):
-            raise OptionError(name, f'{topic} has {partitions!r}; say {{"{topic}":{{"0":23}}}}')
+            raise OptionError(name, f'{topic} has {partitions!r}; write {{"{topic}":{{"0":23}}}}')
         for index, number in partitions.items():
             if not index.isdecimal() or type(number) is not int or number < least:
                 raise OptionError(name, f"{topic}, partition {index}: {number!r} cannot be")

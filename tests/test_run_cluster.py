@@ -155,7 +155,7 @@ def test_a_node_that_is_removed_ends_and_does_not_start_again(running: Running, 
         time.sleep(0.2)
     removed = lockstep("cluster", "remove", "1", "-b", f"localhost:{running.port}", "--wait", "30")
     assert "node 1 is gone from the cluster" in removed.stdout, removed
-    running.said(r"node 1 \| .* node 1 was removed from the cluster and serves nobody any more")
+    running.said(r"node 1 \| .* node 1 was removed from the cluster and serves no clients any more")
     assert running.said(r"cluster \| node 1 (.*)")[1] == "has stopped"
     peers = f"1@localhost:{running.port + 3},2@localhost:{running.port + 4}"
     serve = ["serve", "--node-id", "1", "--listen", f"localhost:{running.port}", "--peers", peers]

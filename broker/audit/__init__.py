@@ -2,7 +2,7 @@
 
 | module | |
 |---|---|
-| `audited_operations` | what an administrative request and its response say, resource by resource |
+| `audited_operations` | the fields of an administrative request and its response, resource by resource |
 | `audit_log` | the file: one JSON object a line |
 
 Decision 67 has the form of a line and what is left out.

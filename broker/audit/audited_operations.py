@@ -34,7 +34,7 @@ TYPES_WITH_LOGGED_VALUES: Final = (ResourceType.TOPIC, ResourceType.GROUP)
 
 
 class AuditedOperation(NamedTuple):
-    """An operation on one resource. `error`: Kafka's error code. `details`: what was asked, for JSON."""
+    """An operation on one resource. `error`: Kafka's error code. `details`: the request, for JSON."""
 
     resource_type: str
     resource: str

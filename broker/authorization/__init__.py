@@ -1,4 +1,4 @@
-"""Authorization: ACLs, the decision about a request, and what each handler asks.
+"""Authorization: ACLs, the decision about a request, and the checks of each handler.
 
 | file | owns |
 |---|---|

@@ -18,7 +18,7 @@ from lockstep.broker.requests.kafka_principal import USER_TYPE, KafkaPrincipal
 from lockstep.protocol.acl_codes import AclOperation, AclPermissionType, AclResourceType, PatternType
 
 WILDCARD: Final = "*"
-"""The literal name that stands for all resources; the host that stands for all hosts."""
+"""The literal name of all resources; the host of all hosts."""
 ANY_USER: Final = str(KafkaPrincipal(USER_TYPE, WILDCARD))
 MAX_TEXT_CHARACTERS: Final = 4_096
 """LIMIT. Characters of the name, the principal and the host of an ACL together: each ACL stays in memory, and
@@ -85,7 +85,7 @@ class AclBinding(NamedTuple):
 
 
 class HostPattern:
-    """The addresses that the host of an ACL stands for. Raises InvalidAcl.
+    """The addresses that the host of an ACL means. Raises InvalidAcl.
 
     An address of IPv6 is the same in each of its spellings; Kafka compares its own long one.
     """

@@ -4,9 +4,9 @@ Owns: the ACLs by resource pattern and principal, and Kafka's rules over them. A
 the resource's name, of `*` and of each length of prefix that any ACL has, and there at the principal's and
 `User:*`'s alone, so that its cost does not grow with the number of ACLs. Invariant: `version` changes with
 each change of the ACLs. Does not: cache or log decisions (`authorizer.py`).
-Rules: a DENY that matches says no, else an ALLOW that matches says yes, else it is no; but where no ACL at
-all, of any principal, is about the resource, the default says. An ALLOW implies DESCRIBE and DESCRIBE_CONFIGS
-as in `IMPLYING`; a DENY implies nothing.
+Rules: a DENY that matches denies, else an ALLOW that matches allows, else it is denied; but where no ACL at
+all, of any principal, is about the resource, the default decides. An ALLOW implies DESCRIBE and
+DESCRIBE_CONFIGS as in `IMPLYING`; a DENY implies nothing.
 Source: Kafka's StandardAuthorizerData.authorize, Authorizer.authorizeByResourceType.
 """
 
@@ -42,7 +42,7 @@ IMPLYING: Final = {
 }
 """The operations that an ALLOW may name to allow these; any other is allowed by itself or ALL."""
 SOME_NAME: Final = "hardcode"
-"""The name with which Kafka asks first whether an operation is allowed on any resource of a type."""
+"""The name with which Kafka checks first whether an operation is allowed on any resource of a type."""
 DEFAULT_ALLOW: Final = "DefaultAllow"
 DEFAULT_DENY: Final = "DefaultDeny"
 
@@ -55,7 +55,7 @@ class Decision(NamedTuple):
 
 
 class _Entry(NamedTuple):
-    """An ACL and the addresses that its host stands for."""
+    """An ACL and the addresses that its host means."""
 
     acl: AclBinding
     host: HostPattern

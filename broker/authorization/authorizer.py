@@ -1,9 +1,9 @@
 """The authorizer, and the questions of handlers to it: may this client do that with this resource.
 
-Owns: `Access`, the questions of one API's handler; `ALLOW_ALL`, the answer of a broker without an authorizer;
-and `StandardAuthorizer`, which answers by super users and ACLs (`acl_cache.py`). Invariants: decisions are
+Owns: `Access`, the checks of one API's handler; `ALLOW_ALL`, for a broker without an authorizer;
+and `StandardAuthorizer`, which decides by super users and ACLs (`acl_cache.py`). Invariants: decisions are
 cached for each principal and host until the ACLs change, at most `MAX_DECISIONS` for each of `MAX_CLIENTS`;
-each denial of what a client asked for is logged at INFO, an equal one once a minute; what only a list leaves
+each denial of a requested resource is logged at INFO, an equal one once a minute; what only a list leaves
 out is logged at DEBUG, as what is allowed. Does not: choose operations and resources, or the place of an
 error (the handlers do; docs/authorization.md has the table).
 Source: Kafka's StandardAuthorizer and AuthHelper.
@@ -69,7 +69,7 @@ class Access:
     __slots__ = ()
 
     is_checked = False
-    """True where there is an authorizer: a hot path may ask this instead of each question."""
+    """True where there is an authorizer: without one a hot path skips its checks."""
 
     def allows(
         self,
@@ -80,7 +80,7 @@ class Access:
         *,
         is_requested: bool = True,
     ) -> bool:
-        """True if the client may do this. `is_requested`: it has asked for the resource, so that a denial is
+        """True if the client may do this. `is_requested`: its request names the resource, so that a denial is
         logged at INFO."""
         return True
 
@@ -237,12 +237,12 @@ def cluster_denial(operation: AclOperation) -> RequestError:
 def _line(decisions: ClientDecisions, question: _Question, api_key: int, decision: Decision) -> str:
     """One line about a decision, in Kafka's words."""
     operation, resource_type, name = question
-    said = "Allowed" if decision.is_allowed else "Denied"
+    verdict = "Allowed" if decision.is_allowed else "Denied"
     resource = ANY_RESOURCE if name is None else f"{PatternType.LITERAL.name}:{_printable(name)}"
     return (
-        f"Principal = {_printable(decisions.principal)} is {said} operation = {operation.name} from host = "
-        f"{decisions.host} on resource = {resource_type.name}:{resource} for request = {_api(api_key)} "
-        f"based on rule {_printable(_rule(decision.rule))}"
+        f"Principal = {_printable(decisions.principal)} is {verdict} operation = {operation.name} "
+        f"from host = {decisions.host} on resource = {resource_type.name}:{resource} "
+        f"for request = {_api(api_key)} based on rule {_printable(_rule(decision.rule))}"
     )
 
 

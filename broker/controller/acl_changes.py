@@ -2,7 +2,7 @@
 
 Owns: the limit of ACLs, and that an ACL which is there is not recorded again. Invariant: an ACL is in force
 on this node when its change returns, on the others when they have replayed it; each ACL that could not be
-changed has its error, and no other has one. Does not: check what an ACL says
+changed has its error, and no other has one. Does not: check the fields of an ACL
 (`broker/authorization/acl.py`), or who may change it (the handlers).
 Source: Kafka's AclControlManager.
 """

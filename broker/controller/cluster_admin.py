@@ -136,7 +136,7 @@ class ClusterAdmin:
             )
         known = await self._reports.of(group_id)
         if known is None:
-            raise RequestError(ErrorCode.LEADER_NOT_AVAILABLE, f"nobody leads log group {group_id} now")
+            raise RequestError(ErrorCode.LEADER_NOT_AVAILABLE, f"log group {group_id} has no leader now")
         if not any(each["node"] == node_id and each["in_sync"] for each in known["voters"]):
             raise RequestError(
                 ErrorCode.INVALID_REQUEST, f"node {node_id} has not caught up with log group {group_id}"

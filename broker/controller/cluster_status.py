@@ -122,7 +122,7 @@ class ClusterStatus:
         }
 
     def _missing_majority(self) -> Document | None:
-        """Returns the voters that this node misses for a majority of group 0; None where it has one."""
+        """Returns the voters that are missing here for a majority of group 0; None where it has one."""
         reach = None if self._quorum is None else self._quorum.reach()
         if reach is None or reach.is_majority:
             return None

@@ -3,7 +3,7 @@
 Owns: the check of each command before it is recorded. Invariants: a command is appended only where the
 cluster's metadata version has it; a version is appended only while every node of the cluster is connected and
 supports it, and no node that does not is registered meanwhile. Does not: know what nodes support
-(`broker/peers/metadata_versions.py`), or what is of which version (`broker/metadata/metadata_version.py`).
+(`broker/peers/metadata_versions.py`), or the version of each command (`broker/metadata/metadata_version.py`).
 Source: Kafka's FeatureControlManager and ClusterControlManager; etcd's monitorVersions.
 """
 
@@ -51,7 +51,7 @@ class MetadataVersionControl:
             raise RequestError(ErrorCode.UNSUPPORTED_VERSION, text[:1].upper() + text[1:])
 
     async def require(self, commands: Sequence[Command]) -> None:
-        """Checks commands, after a look at whether every node supports their version by now. Raises
+        """Checks commands, after a check whether every node supports their version by now. Raises
         RequestError, StorageError."""
         if required_version(commands) > self._versions.in_force:
             await self.record_next()
@@ -76,8 +76,9 @@ class MetadataVersionControl:
             self._versions.version_being_appended = 0
         log.info("metadata version %d, before %d: every node supports it", version, former)
 
-    async def look(self) -> None:
-        """The same, for the controller's periodic look: what fails is tried again."""
+    async def poll(self) -> None:
+        """`record_next`, called periodically on the controller: a failure is logged, and retried at the next
+        call."""
         try:
             await self.record_next()
         except StorageError as error:

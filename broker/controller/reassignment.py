@@ -1,11 +1,11 @@
 """Reassignment of partitions by clients' requests: whole log groups, or nothing.
 
 Owns: the rule which requests can be met, where a partition is while its group moves, and the word that a
-group has arrived. The rule: a partition's replicas are the members of its log group, so whoever moves one
-names every partition that clients have in that group, and the same brokers for all; the broker's own topics
-come along unnamed. The brokers are as many as a log group has. What stays where it is may be named alone;
-where the whole group is named, the first broker of the first partition named is its preferred leader.
-Invariants: the target is recorded in group 0 before anything moves, so that whoever leads the group, or
+group has arrived. The rule: a partition's replicas are the members of its log group, so a request that moves
+one names every partition that clients have in that group, and the same brokers for all; the broker's own
+topics come along unnamed. The brokers are as many as a log group has. What stays where it is may be named
+alone; where the whole group is named, the first broker of the first partition named is its preferred leader.
+Invariants: the target is recorded in group 0 before anything moves, so that any leader of the group, or
 group 0, next continues; a move ends when the group's leader reports that its voters are the target, and that
 the added ones are in sync, so that clients never see the one before the other. Does not: change members
 (`broker/membership/` does), or speak Kafka's messages (the handlers do). Source: KIP-455, KIP-860; Kafka's

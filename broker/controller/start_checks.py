@@ -46,12 +46,12 @@ def lost_partitions(cluster: MetadataCache, entry: TopicEntry) -> list[int]:
             continue
         if group is None or (group.log.checkpoint is None and not group.log.report.frames_scanned):
             raise StorageError(
-                f"topic {entry.name} lacks partition {index}: groups/{group_id} of the data directory was "
+                f"topic {entry.name} has no partition {index}: groups/{group_id} of the data directory was "
                 "lost; bring it back"
             )
         if cluster.settings.log_flush != "os":
             raise StorageError(
-                f"topic {entry.name} lacks partition {index} in the records of log group {group_id}; after "
+                f"topic {entry.name} has no partition {index} in the records of log group {group_id}; after "
                 "a power loss with log.flush=os, start with that once more"
             )
         lost.append(index)

@@ -165,7 +165,7 @@ class Topics:
                         self._rate_limited_log.warning(text, entry.topic_id)
                     except Exception:
                         log.exception("topic %s: its incomplete creation or deletion failed", entry.name)
-            await self.version_control.look()
+            await self.version_control.poll()
             await asyncio.sleep(RETRY_SECONDS)
 
     def resign(self) -> None:
@@ -230,7 +230,7 @@ class Topics:
         replication_factor: int,
         overrides: Mapping[str, str],
     ) -> TopicPlan:
-        """Check a new topic; -1 stands for the broker's default. Raises RequestError."""
+        """Check a new topic; -1 means the broker's default. Raises RequestError."""
         check_name(name)
         self._reservations.check_name(name)
         count = new_partition_count(name, partition_count, self._settings)
@@ -459,7 +459,7 @@ class Topics:
             raise _request_error(error) from error
         try:
             await self._close_all(entry, controller_epoch)
-        except StorageError as error:  # whoever leads group 0 finishes it
+        except StorageError as error:  # the next leader of group 0 finishes it
             log.warning("topic %s: deleted, but closing its partitions is delayed: %s", topic.name, error)
             return
         log.info("topic %s: deleted", topic.name)

@@ -14,14 +14,14 @@ from typing import Final
 
 MAX_CACHED_HASHES: Final = 10_000
 MAX_CACHED_LENGTH: Final = 256
-"""Characters: nobody calls a group by more, but 10,000 made up ids of 32 KB each would be remembered, too."""
+"""Characters. Real ids are shorter; a client could fill the cache with 10,000 made-up ids of 32 KB each."""
 _STEP: Final = 256
 _POWERS: Final = [pow(31, exponent, 1 << 32) for exponent in reversed(range(_STEP))]
 
 
 def positive_hash(key: str) -> int:
     """Java's String.hashCode, and Kafka's Utils.abs of it."""
-    return _remembered_hash(key) if len(key) <= MAX_CACHED_LENGTH else _hash(key)
+    return _cached_hash(key) if len(key) <= MAX_CACHED_LENGTH else _hash(key)
 
 
 def _hash(key: str) -> int:
@@ -37,4 +37,4 @@ def _hash(key: str) -> int:
     return 0 if found == 1 << 31 else (1 << 32) - found
 
 
-_remembered_hash = lru_cache(MAX_CACHED_HASHES)(_hash)
+_cached_hash = lru_cache(MAX_CACHED_HASHES)(_hash)

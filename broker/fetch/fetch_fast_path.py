@@ -251,7 +251,7 @@ class PlainFetch(PendingResponse):
             self.fail(error)
 
     def on_done(self, pending: PendingResponse) -> None:
-        """See `HeadedReply`."""
+        """See `RoutedReply`."""
         self.pending = self.on_disconnect = None
         connection = self._owner.connection
         try:
@@ -273,7 +273,7 @@ class PlainFetches:
         """How many requests are skipped from now on, and after the next that is not plain: a back-off."""
 
     def append(self, frame: memoryview) -> PlainFetch | None:
-        """See `FastRequests`."""
+        """See `ConnectionFastPath`."""
         if self._to_skip:
             self._to_skip -= 1
             return None
@@ -367,7 +367,7 @@ class PlainFetches:
         epoch_at = at + _TO_EPOCH + (_REPLICA_ID_BYTES if version < REPLICA_STATE_MIN_VERSION else 0)
         _, end = _entries(frame, epoch_at + 4, version)
         if replica_id_of(request, version) >= 0:
-            return None  # whose access would be asked for, and its denial logged, twice
+            return None  # its access would be checked, and its denial logged, twice
         request.topics = []
         known = _FetchPattern(self.path, self.client, version, request)
         known.client_id, known.epoch_at = header.client_id, epoch_at

@@ -53,8 +53,8 @@ def _follows(group: LogGroup) -> bool:
 
 
 def is_whole(group: LogGroup) -> bool:
-    """True if this node has replaced all records that it lost or truncated, and misses none that nobody has
-    given up. Until then the leader serves its readers."""
+    """True if this node has replaced all records that it lost or truncated, and none is missing that is not
+    skipped. Until then the leader serves its readers."""
     log = group.log
     return group.is_leader or (
         group.applied_index >= log.whole_index and not must_not_spread(log, group.control)

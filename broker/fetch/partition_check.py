@@ -39,7 +39,7 @@ class FetchAccess:
         self._may_replicate = may_replicate
 
     def allows(self, name: str, is_requested: bool = True) -> bool:
-        """True if the client may read a topic; asked again for each response, so that a change of ACLs ends
+        """True if the client may read a topic; checked again for each response, so that a change of ACLs ends
         also what a session or a waiting request has been allowed before."""
         if self._is_replica:
             return self._may_replicate

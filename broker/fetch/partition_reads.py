@@ -228,7 +228,7 @@ async def read_from_disk(
         if not is_whole(group):  # not any more
             return _EMPTY, ErrorCode.NOT_LEADER_OR_FOLLOWER
         high_watermark = partition.log.high_watermark
-        # Below a transaction that is open all may have been cleaned away, or all given up that was damaged.
+        # Below a transaction that is open all may have been cleaned away, or all damaged batches be skipped.
         is_end = offset >= high_watermark or result.next_offset >= end
         if result.buffers or is_end or (end < high_watermark and not result.cold):
             return _with_empty_batch(result, offset, end), ErrorCode.NONE

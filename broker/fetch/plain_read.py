@@ -64,7 +64,7 @@ def read(
     limits: ReadLimits,
     is_incremental: bool,
 ) -> PlainRead | None:
-    """Read the partitions. Args: moved: what the request says of some of them."""
+    """Read the partitions. Args: moved: the offsets that the request changes for some of them."""
     read_committed = limits.read_committed
     allowed_bytes, total = limits.allowed_bytes(), 0
     partitions: list[Partition] = []

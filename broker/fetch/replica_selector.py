@@ -1,7 +1,7 @@
 """Selects the replica for a consumer: a follower in its rack, if the settings choose that (KIP-392).
 
 Owns: the leader's choice for one Fetch request. Invariants: only a follower is named that is a voter, lives,
-keeps up, misses no records and holds everything below the offset; none is named if the leader is in the
+keeps up, has no missing records and has everything below the offset; none is named if the leader is in the
 consumer's rack.
 Does not: serve reads (the Fetch handler does). Source: Kafka's ReplicaManager.findPreferredReadReplica and
 RackAwareReplicaSelector; "in the ISR" is what `lockstep cluster status` calls in sync.

@@ -1,7 +1,7 @@
 """The front door to consumer groups: the coordinator and the store of each.
 
 Owns: `GroupCoordinators`, one per broker, with a store and a coordinator per data log group that the node has
-a copy of. Invariants: only the leader of a group's shard answers for it; callers have taken a read barrier of
+a copy of. Invariants: only the leader of a group's shard serves it; callers have taken a read barrier of
 the shards that `lapsed_shards` names. Does not: map groups to log groups or make `__consumer_offsets`
 (`broker/coordination/`), expire offsets (`offset_expiration.py`), or know members (`group_coordinator.py`).
 Source: Kafka's GroupCoordinatorService.
@@ -90,7 +90,7 @@ class GroupCoordinators(CoordinatorRegistry[GroupShard]):
                 found += shard.require().listed()
             elif shard.group.leader_id < 0:
                 raise RequestError(
-                    ErrorCode.COORDINATOR_NOT_AVAILABLE, "nobody is known to coordinate some groups"
+                    ErrorCode.COORDINATOR_NOT_AVAILABLE, "the coordinator of some groups is unknown"
                 )
         return found
 

@@ -132,7 +132,7 @@ class GroupMetadata:
 
 def offset_record(group_id: str, topic: str, index: int, committed: CommittedOffset | None) -> Record:
     """A group's offset in a partition; None: there is none any more."""
-    make = _remembered_offset_key if len(group_id) <= MAX_CACHED_LENGTH else _make_offset_key
+    make = _cached_offset_key if len(group_id) <= MAX_CACHED_LENGTH else _make_offset_key
     key = make(group_id, topic, index)
     if committed is None:
         return key, None
@@ -157,7 +157,7 @@ def _make_offset_key(group_id: str, topic: str, index: int) -> bytes:
     return key_bytes(OffsetCommitKey(group=group_id, topic=topic, partition=index))
 
 
-_remembered_offset_key = lru_cache(MAX_CACHED_KEYS)(_make_offset_key)
+_cached_offset_key = lru_cache(MAX_CACHED_KEYS)(_make_offset_key)
 
 
 def group_record(group_id: str, metadata: GroupMetadata | None) -> Record:
@@ -200,14 +200,14 @@ def kind_of(key: bytes | None) -> int:
 
 def offset_key(key: bytes) -> OffsetCommitKey:
     """Shared with other callers: not to be changed. Raises MalformedMessage."""
-    return _remembered_read(key) if len(key) <= MAX_CACHED_LENGTH else _read_offset_key(key)
+    return _cached_read(key) if len(key) <= MAX_CACHED_LENGTH else _read_offset_key(key)
 
 
 def _read_offset_key(key: bytes) -> OffsetCommitKey:
     return decode(OffsetCommitKey, 0, key, 2)
 
 
-_remembered_read = lru_cache(MAX_CACHED_KEYS)(_read_offset_key)
+_cached_read = lru_cache(MAX_CACHED_KEYS)(_read_offset_key)
 
 
 def group_key(key: bytes) -> str:
@@ -260,7 +260,7 @@ def plain_commit(batch: bytes) -> tuple[str, str, int, CommittedOffset] | None:
     version, offset, leader_epoch, empty, commit_time_ms, tag, topic_id = _PLAIN_OFFSET.unpack_from(
         batch, value_at
     )
-    names = _remembered_names(batch[at : value_at - 5])
+    names = _cached_names(batch[at : value_at - 5])
     if names is None or (version, empty, tag) != (OFFSET_VALUE_VERSION, _EMPTY, _ID_TAG):
         return None
     partition = int.from_bytes(batch[value_at - 5 : value_at - 1], "big", signed=True)
@@ -279,7 +279,7 @@ def _names(prefix: bytes) -> tuple[str, str] | None:
     return read.group, read.topic
 
 
-_remembered_names = lru_cache(MAX_CACHED_NAMES)(_names)
+_cached_names = lru_cache(MAX_CACHED_NAMES)(_names)
 
 
 def group_metadata(value: bytes) -> GroupMetadata:

@@ -123,7 +123,8 @@ class GroupStore:
         return group_id in self._under_way
 
     def append(self, group_id: str, records: Sequence[Record], done: Done) -> None:
-        """Write records of one group, in order; `done` gets NONE after the commit, or the error to answer.
+        """Write records of one group, in order; `done` gets NONE after the commit, or the error of the
+        response.
 
         Nothing to write is done at the next commit. After an error some of the records may be there all the
         same: each has the whole state of its key, so appending them again is safe.

@@ -1,4 +1,4 @@
-"""Offsets that nobody needs any more: expired ones (KIP-211), and those of topics that are gone.
+"""Removes expired offsets (KIP-211), and those of deleted topics.
 
 Owns: the rules (`expired`), enforced on all groups a little at a time. A group's offsets expire when it
 has had no members for `offsets.retention.minutes`; where it has members, or never had any, an offset does so

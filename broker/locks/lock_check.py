@@ -204,7 +204,7 @@ class LockChecks:
                 lock = place.hash_of(name)
                 mark, is_exact = place.marks.of(lock)
                 if lock in raised:
-                    # By a record that is rejected with this one: nobody will ever read it.
+                    # By a record that is rejected with this one: it is never appended.
                     conflict = _Conflict(False, log.next_offset - 1, name, mode, True, True)
                 elif mark > hwm:
                     conflict = _Conflict(mark < log.log_start_offset, mark, name, mode, is_exact)
@@ -231,9 +231,7 @@ class LockChecks:
         """Raises RequestError without a lease. Called before a final error about a high-water mark beyond the
         log: another leader may have more."""
         if not self._group.has_lease:
-            raise RequestError(
-                ErrorCode.NOT_LEADER_OR_FOLLOWER, "somebody else may lead the partition by now"
-            )
+            raise RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node may lead the partition by now")
 
     def _place(self, log: PartitionLog) -> _Place:
         return _Place(log, self.table.partitions.get(log.local_id))
@@ -249,7 +247,7 @@ class LockChecks:
 
 
 def require_no_locks(records: Buffer, most_bytes: int) -> None:
-    """For a batch that nobody waits for the response to. Raises RequestError where a record has locks.
+    """For a batch without a response (acks=0). Raises RequestError where a record has locks.
 
     One of more than `most_bytes` is rejected anyway, and not opened for that.
     """

@@ -36,7 +36,7 @@ OF_ANY_PARTITION: Final = (READ, HWM, TOPIC_ID)
 KNOWN: Final = (*LISTS, HWM, EXPECTED, TOPIC_ID, REQUEST, PART)
 
 MAX_RECORDS: Final = 10_000
-"""Of a batch with locks: they are read while everybody waits. librdkafka's largest batch has so many."""
+"""Of a batch with locks: the event loop waits while they are read. librdkafka's largest batch has so many."""
 MAX_NAMES_OF_BATCH: Final = 20_000
 MAX_OPENED_BYTES: Final = 16 << 20
 """Of a batch on a topic with locks, decompressed."""
@@ -227,7 +227,7 @@ def _check_parts(requests: Sequence[LockRequest]) -> None:
     for each in requests:
         if each.part == 1 and each.request is not None:
             if each.request in seen:
-                raise BadLockHeader(f"request {each.request!r} stands in this batch twice", each.record)
+                raise BadLockHeader(f"request {each.request!r} is in this batch twice", each.record)
             seen.add(each.request)
         if left is not None:
             follows = (each.request, each.part, each.parts) == (left.request, left.part + 1, left.parts)

@@ -31,7 +31,7 @@ class LockVersions:
 
     Args:
         floor: what every lock counts as raised by.
-        since: how much of the cluster's metadata was known to whoever began to keep them (`lock_check`).
+        since: the metadata index at which a leader began to keep them (`lock_check`).
     """
 
     __slots__ = ("_cells", "_mask", "_most", "_recent", "floor", "horizon", "since")
@@ -46,7 +46,7 @@ class LockVersions:
         self._cells: array[int] | None = None
 
     def of(self, lock: bytes) -> tuple[int, bool]:
-        """(offset that raised it last, or more; whether that is exact). -1: nobody has."""
+        """(offset that raised it last, or more; whether that is exact). -1: no record has."""
         mark = self._recent.get(lock)
         if mark is not None:
             return mark, True

@@ -214,7 +214,8 @@ class Compaction:
         return saved
 
     async def _clean_guarded(self, group: LogGroup) -> int:
-        """Joins also where cleaning failed: a segment that nobody can mend must not keep all others small."""
+        """Joins also where cleaning failed: a segment that no node can repair must not keep all others
+        small."""
         saved = await self._run_guarded(group, "compaction", self._clean)
         await self._run_guarded(group, "joining small segments", self._join)
         return saved
@@ -228,7 +229,7 @@ class Compaction:
         except (StorageError, OSError) as error:
             group.log.reading_failed(error)
             log.warning("log group %d: %s is delayed: %s", group.group_id, what, error)
-        except Exception:  # a group may be given up in the midst of it; files only grow where this ends
+        except Exception:  # a group may be closed meanwhile; without this loop files would only grow
             log.exception("log group %d: %s failed", group.group_id, what)
         return 0
 

@@ -88,7 +88,7 @@ class Retention:
                 await self.enforce(self._clock_ms())
             except (StorageError, OSError) as error:
                 log.warning("retention is delayed: %s", error)
-            except Exception:  # a group may be given up in the midst of it; the disk fills where this ends
+            except Exception:  # a group may be closed meanwhile; without this loop the disk fills
                 log.exception("retention failed")
             await asyncio.sleep(interval_seconds)
 
@@ -119,7 +119,7 @@ class Retention:
                     async with asyncio.timeout(COMMIT_SECONDS):
                         await group.advance_log_starts(still_open)
                 except NotLeader:
-                    pass  # whoever leads by now sees to it
+                    pass  # the new leader does it
                 except TimeoutError:
                     log.warning("log group %d: retention is delayed: no majority commits it", group.group_id)
                 except StorageError as error:

@@ -157,7 +157,7 @@ class Scrubber:
             if log_file in self._corrupt_files:
                 self._corrupt_files[log_file] = _retry_after(self._monotonic(), self._corrupt_files[log_file])
             return False
-        except Exception:  # a group may be given up in the midst of it; corruption gathers where this ends
+        except Exception:  # a group may be closed meanwhile; without this loop corruption stays hidden
             log.exception("log group %d: scrubbing of log file %d failed", group_id, sequence)
             return False
         if corruption is None:

@@ -31,7 +31,7 @@ SMALL_FRACTION: Final = 8
 MAX_SMALL: Final = 100
 SMALL_FILE_MS: Final = 15_000
 """Beyond so many files smaller than an eighth of a whole one each keeps the next sealing off for so long: a
-year leaves some two thousand where nothing in them ever goes, however often a topic wants it."""
+year leaves some two thousand where no record in them is ever removed, however short a topic's segment.ms."""
 
 
 def roll_interval_ms(

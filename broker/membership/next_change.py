@@ -4,7 +4,7 @@ Invariants: a missing status removes no member, only the desired members do, or 
 member id; a member votes only once it is up to date; one voter is added, removed or replaced at a time; the
 voters after a change have a majority that is up to date; there are fewer of them only where fewer are
 desired; a leader transfers its leadership before it is removed. A future voter is a learner first. A node
-with a full disk, or one that misses records, does not become the leader where another could. Does not: know
+with a full disk, or one with missing records, does not become the leader where another could. Does not: know
 time or request anything: `transfer_backoff` and `reconciler` do. Source: Raft thesis, sections 4.2 and 6.4 of
 the paper (learners, joint consensus); the rules of a member's incarnations: docs/decisions/0013.
 """
@@ -63,8 +63,8 @@ def preferred_leader(view: GroupView) -> int | None:
 
 
 def healthier_leader(view: GroupView) -> Transfer | None:
-    """Returns the transfer away from a leader that cannot write, or else from one that misses records: to a
-    member whose node reports that it can write, and in the second case that it misses none."""
+    """Returns the transfer away from a leader that cannot write, or else from one with missing records: to a
+    member whose node reports that it can write, and in the second case that none are missing."""
     if not view.no_change_pending:
         return None
     node, desired = node_of(view.leader), view.desired
@@ -129,8 +129,8 @@ def _successors(view: GroupView) -> Iterator[int]:
 
 
 def _successor(view: GroupView) -> int | None:
-    """Returns the first successor that can write and misses no records, else one that can write, else the
-    first."""
+    """Returns the first successor that can write and has no missing records, else one that can write, else
+    the first."""
     desired = view.desired
 
     def shortcomings(voter: int) -> tuple[bool, bool]:

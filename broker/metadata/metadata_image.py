@@ -41,7 +41,7 @@ an earlier Lockstep reads it."""
 BROKER_CONFIGS: Final = "broker"
 GROUP_CONFIGS: Final = "group"
 WHOLE_CLUSTER: Final = ""
-"""The name that stands for all brokers."""
+"""The name of all brokers."""
 
 Command = dict[str, object]
 

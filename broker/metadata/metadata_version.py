@@ -1,4 +1,4 @@
-"""The metadata version: the table of the commands of group 0, and the version since which each exists.
+"""The metadata version: the table of the commands of group 0, and the first version of each.
 
 Pure. Owns: `COMMAND_VERSIONS`, beside the codecs (`metadata_image.py`, `quota_commands.py`,
 `token_commands.py`), and the command that records a version. The number is that of the cluster's part of a
@@ -24,14 +24,14 @@ COMMAND_VERSIONS: Final[Mapping[str, int]] = {
     "quota": 8,
     METADATA_VERSION: 9,
 }
-"""Each command's word, and the metadata version since which it exists."""
+"""Each command's name, and the first metadata version that has it."""
 FEATURES: Final[Mapping[int, str]] = {
     5: "SCRAM users",
     6: "ACLs",
     7: "delegation tokens",
     8: "client quotas",
 }
-"""What a version has brought, as people call it."""
+"""The feature that each version added, as error texts and the status name it."""
 UNREPORTED_VERSION: Final = 4
 """Lockstep 0.2.0's: of a node that reports none, and of a cluster in which none is recorded."""
 FIRST_RECORDED_VERSION: Final = COMMAND_VERSIONS[METADATA_VERSION]

@@ -1,6 +1,6 @@
 """The nodes of the cluster as this package reads them; `broker/peers/node_registry.py` implements them.
 
-Protocols alone: the registry stands above, since it reads the metadata.
+Protocols alone: the registry is in a package above this one, since it reads the metadata.
 """
 
 from __future__ import annotations

@@ -41,5 +41,5 @@ def _entity(parts: list[Any]) -> QuotaEntity:
             case _:
                 raise CorruptLog(f"not a quota entity in a metadata command: {parts!r}")
     if not names:
-        raise CorruptLog("a quota of nobody in a metadata command")
+        raise CorruptLog("a quota without an entity in a metadata command")
     return in_one_form(names)

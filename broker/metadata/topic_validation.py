@@ -77,7 +77,7 @@ def check_may_change(topic: Topic) -> None:
 
 
 def new_partition_count(name: str, requested: int, settings: Settings) -> int:
-    """The partition count of a new topic; -1 stands for the broker's default. Raises RequestError."""
+    """The partition count of a new topic; -1 means the broker's default. Raises RequestError."""
     if name in FIXED_IDS:
         # A group's or a transactional id's partition follows from their number, which is therefore a setting.
         setting, count = "offsets.topic.num.partitions", settings.offsets_topic_num_partitions

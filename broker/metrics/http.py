@@ -32,7 +32,7 @@ HEAD_BYTES: Final = 8192
 MAX_CONNECTIONS: Final = 16
 """Scrapers use one each; the log and the clients need the open files more (`listeners.RESERVED_FILES`)."""
 TIMEOUT_SECONDS: Final = 5.0
-"""For the whole of a request and its response. Prometheus gives up after 10."""
+"""For the whole of a request and its response. Prometheus's timeout is 10."""
 BODY_BYTES: Final = 65536
 """The largest body of a change."""
 PLAIN: Final = "text/plain; charset=utf-8"

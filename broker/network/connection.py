@@ -20,7 +20,7 @@ from typing import Any, Final
 from lockstep.broker.network.channel_mute import ChannelMute
 from lockstep.broker.network.connection_registry import Connections
 from lockstep.broker.network.response_encoder import JOIN_BELOW_BYTES, EncodedReply, coalesce, encode_reply
-from lockstep.broker.requests.fast_path import FastRequests, HeadedReply, Reply
+from lockstep.broker.requests.fast_path import ConnectionFastPath, Reply, RoutedReply
 from lockstep.broker.requests.request_context import ConnectionRejected, EncodedResponse, PendingResponse
 from lockstep.broker.requests.time_slices import TIME_SLICE_SECONDS
 from lockstep.protocol.api import ApiKey, read_request_header
@@ -54,11 +54,11 @@ class Connection(ChannelMute, asyncio.BufferedProtocol):
         self._shared = shared
         self.context = shared.client_of(listener)
         self._reader = FrameReader(shared.max_frame_bytes)
-        self._fast_requests: FastRequests | None = None
+        self._fast_requests: ConnectionFastPath | None = None
         """The fast path of its first Produce or Fetch, from then on; an idle connection has none."""
         self._replies: list[Reply] | None = None
         """The requests without a response so far, in order, oldest first; None while there is none."""
-        self._blocking_reply: HeadedReply | None = None
+        self._blocking_reply: RoutedReply | None = None
         """A request in a task: the next one is dispatched after it, as in Kafka. Otherwise a topic could be
         created again before its deletion is complete."""
         self._output: list[Buffer] = []
@@ -107,7 +107,7 @@ class Connection(ChannelMute, asyncio.BufferedProtocol):
             connected_socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._transport.set_write_buffer_limits(high=self._shared.write_buffer_bytes)
         if self._shared.quotas.has_connection_rates:
-            self._pauses, self._queued_frames = 1, deque()  # it may read before `_admit` is called
+            self._pauses, self._queued_frames = 1, deque()  # bytes may arrive before `_admit` is called
             self._shared.loop.call_soon(self._admit)
 
     def _admit(self) -> None:
@@ -255,7 +255,7 @@ class Connection(ChannelMute, asyncio.BufferedProtocol):
         return True
 
     def _release_frame_memory(self) -> None:
-        """Release a finished frame's memory; while its request is queued, only its first place."""
+        """Release a finished frame's memory; while its request is queued, only its queue position."""
         if not self._reader.next_buffer_bytes:
             freed = 0 if self._queued_frames else self._frame_bytes
             self._frame_bytes -= freed
@@ -350,14 +350,14 @@ class Connection(ChannelMute, asyncio.BufferedProtocol):
         self._blocking_reply = reply
         return PendingResponse.from_awaitable(response)
 
-    def _block_on(self, reply: HeadedReply) -> None:
+    def _block_on(self, reply: RoutedReply) -> None:
         """Dispatch and read nothing else until this reply is complete."""
         self._blocking_reply, self._is_blocked = reply, True
         self._stop_dispatch()
 
     # --- replies ------------------------------------------------------------------------------------------
 
-    def on_response(self, reply: HeadedReply, pending: PendingResponse) -> None:
+    def on_response(self, reply: RoutedReply, pending: PendingResponse) -> None:
         """A response is complete; send the replies that are next in order."""
         if self._closing or self._replies is None:
             return
@@ -404,7 +404,7 @@ class Connection(ChannelMute, asyncio.BufferedProtocol):
         if not replies:
             self._replies = None
 
-    def _await_response(self, reply: HeadedReply, pending: PendingResponse) -> None:
+    def _await_response(self, reply: RoutedReply, pending: PendingResponse) -> None:
         """Wait for a response that a task returned as pending; further requests are dispatched, unless it
         blocks the connection."""
         if not pending.holds_request:

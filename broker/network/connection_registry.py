@@ -241,7 +241,9 @@ class Connections:
         def all_closed() -> bool:
             self.send_now()
             for connection in list(self._open):
-                if connection.has_requests or not connection.is_busy:  # what is not answered by now never is
+                if (
+                    connection.has_requests or not connection.is_busy
+                ):  # a request without a response by now never gets one
                     connection.close()
             return not self._open
 

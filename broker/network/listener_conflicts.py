@@ -15,8 +15,7 @@ METRICS_PORT_HINT: Final = "lockstep.metrics.listener=HOST:PORT"
 PEER_PORT_HINT: Final = "in lockstep.peers (--peers), the same on every node"
 PEER_LISTENER_HINT: Final = "lockstep.peers.listener=HOST:PORT"
 PEER_ADDRESS_HINT: Final = (
-    f"If the others reach this node by an address that is not its own, say where it listens: "
-    f"{PEER_LISTENER_HINT}"
+    f"If the others reach this node by an address that is not its own, name its address: {PEER_LISTENER_HINT}"
 )
 
 

@@ -67,9 +67,10 @@ class ListenerSecurities:
             _warn_of_expiry(self.peers)
         if self.peers is not None and not self.peers.accepts_plaintext:
             return
-        if can_be_reached or settings.authorizer_class_name:  # without one, whoever is here may do anything
+        if can_be_reached or settings.authorizer_class_name:  # without one, any local user may do anything
             log.warning(
-                "whoever reaches %s is a node of this cluster: lockstep.peers.tls=%s asks for no certificate",
+                "any process that reaches %s is a node of this cluster: "
+                "lockstep.peers.tls=%s needs no certificate",
                 host_and_port(listener.host, listener.port),
                 settings.lockstep_peers_tls,
             )

@@ -10,7 +10,7 @@ import logging
 from struct import Struct
 from typing import Final, Protocol
 
-from lockstep.broker.requests.fast_path import HeadedReply
+from lockstep.broker.requests.fast_path import RoutedReply
 from lockstep.broker.requests.request_context import EncodedResponse, PendingResponse
 from lockstep.protocol.api import RequestHeader, response_header
 from lockstep.protocol.compiler import encode
@@ -31,7 +31,7 @@ class ResponseEncodingError(Exception):
 class ReplySink(Protocol):
     """The connection that a reply is for."""
 
-    def on_response(self, reply: HeadedReply, pending: PendingResponse) -> None:
+    def on_response(self, reply: RoutedReply, pending: PendingResponse) -> None:
         """The reply's response is complete."""
 
     def abort(self) -> None:

@@ -79,11 +79,11 @@ class SaslConnection(Connection):
         session = self._session
         if session.takes_raw_tokens:
             outcome = session.on_authenticate(bytes(frame), self._now_ms(), wall_clock_ms())
-            self._follow(outcome, [_LENGTH.pack(len(outcome.token)), outcome.token])
+            self._apply(outcome, [_LENGTH.pack(len(outcome.token)), outcome.token])
             return
         header, pos = read_request_header(frame)
         if not self._is_served(header):
-            self._follow(session.on_unknown(_name(header.api_key)), [])
+            self._apply(session.on_unknown(_name(header.api_key)), [])
         elif header.api_key == ApiKey.SASL_HANDSHAKE:
             self._do_handshake(header, frame, pos)
         elif header.api_key == ApiKey.SASL_AUTHENTICATE:
@@ -95,12 +95,12 @@ class SaslConnection(Connection):
                 auth_bytes=outcome.token,
                 session_lifetime_ms=outcome.lifetime_ms,
             )
-            self._follow(outcome, self._encode(header, response))
+            self._apply(outcome, self._encode(header, response))
         else:
             self._serve_other(header, frame, pos)
 
     def _is_served(self, header: RequestHeader) -> bool:
-        """True if the API and its version are; ApiVersions names the versions itself."""
+        """True if the API and its version are served; ApiVersions has its own check of versions."""
         if header.api_key == ApiKey.API_VERSIONS:
             return True
         try:
@@ -115,10 +115,10 @@ class SaslConnection(Connection):
         outcome = session.on_handshake(header.api_version, handshake.mechanism, self._now_ms())
         mechanisms = session.mechanism_names if outcome.lists_mechanisms else []
         response = SaslHandshakeResponse(error_code=outcome.error, mechanisms=mechanisms)
-        self._follow(outcome, self._encode(header, response))
+        self._apply(outcome, self._encode(header, response))
 
     def _serve_other(self, header: RequestHeader, frame: memoryview, pos: int) -> None:
-        """ApiVersions before the login, or what may not come now."""
+        """ApiVersions before the login, or a request that is not allowed now."""
         session = self._session
         name = _name(header.api_key)
         if session.is_open:
@@ -128,13 +128,13 @@ class SaslConnection(Connection):
         else:
             outcome = session.on_api_versions()
         if outcome.action is not ConnectionAction.KEEP_OPEN:
-            self._follow(outcome, self._encode_error(outcome, header))
+            self._apply(outcome, self._encode_error(outcome, header))
             return
         response = self._shared.router.route(self.context, header, frame, pos)
         assert isinstance(response, ApiVersionsResponse)
         if not response.error_code:
             session.on_api_versions_served()
-        self._follow(outcome, self._encode(header, response))
+        self._apply(outcome, self._encode(header, response))
 
     def _encode(self, header: RequestHeader, response: Struct) -> list[bytes]:
         return [bytes(each) for each in encode_reply(header, response)[0]]
@@ -150,8 +150,8 @@ class SaslConnection(Connection):
 
     # --- the response --------------------------------------------------------------------------------------
 
-    def _follow(self, outcome: SaslResponse, encoded: list[bytes]) -> None:
-        """Act on a response of the session."""
+    def _apply(self, outcome: SaslResponse, encoded: list[bytes]) -> None:
+        """Apply a response of the session: principal, log line, close or send."""
         session, shared = self._session, self._shared
         if session.is_open and session.name is not None:
             self.context.principal = KafkaPrincipal(USER_TYPE, session.name, session.is_token)

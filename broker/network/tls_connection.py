@@ -1,10 +1,10 @@
 """The TLS of one client's connection, between its socket and `Connection`, to which it is the transport.
 
 Owns: the handshake, decryption into the connection's own buffer, encryption of its output, and the line in
-the log that says why a handshake failed. Invariants: a connection counts in the limits of all connections
-from its first byte on; it has a time for its handshake; `Connection` gets bytes only after the handshake and
-after its principal is known; at most one read of encrypted bytes and two write buffers of output are kept
-for it, whatever the client sends or does not read. Does not: know keys or certificates
+the log with the reason of a failed handshake. Invariants: a connection counts in the limits of all
+connections from its first byte on; it has a time for its handshake; `Connection` gets bytes only after the
+handshake and after its principal is known; at most one read of encrypted bytes and two write buffers of
+output are kept for it, whatever the client sends or does not read. Does not: know keys or certificates
 (`broker/security/tls_context.py`), or what is sent.
 
 The library is `ssl` with memory buffers, as asyncio and uvloop use it; theirs neither report a failed
@@ -48,8 +48,8 @@ class Tls(Protocol):
         """The context of connections that begin now."""
 
     def principal_of(self, certificate: bytes | None) -> KafkaPrincipal:
-        """The principal of a client, from its certificate in DER. Raises an exception that says why there is
-        none."""
+        """The principal of a client, from its certificate in DER. Raises an exception with the reason why
+        there is none."""
 
 
 class TlsConnection(asyncio.BufferedProtocol):
@@ -87,7 +87,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._decrypting = False
         self._writable = True
         self._connection_paused = False
-        """True while the connection was told to write no more."""
+        """True while the transport has paused the connection's writing."""
         self._closing = False
         self._received_bytes = 0
         self._timeout: asyncio.TimerHandle | None = None

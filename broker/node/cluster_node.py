@@ -3,7 +3,7 @@
 Owns: the first start (founder or stranger), this node's status, registration with the controller, a
 reconciler for each group it has a part in, and opening and giving up groups as they are placed. Invariants:
 Raft sends nothing before the node's role is known and recorded; what is placed here is opened, what is
-placed elsewhere is given up only when this node is no member of it any more. Does not: send messages
+placed elsewhere is closed only when this node is no member of it any more. Does not: send messages
 (`broker/peers/peer_rpc.py`), choose members (`broker/membership/`).
 """
 
@@ -57,7 +57,7 @@ PART_POLL_INTERVAL_SECONDS: Final = 0.05
 WATCH_SECONDS: Final = 1.0
 """Between two looks at who is reached."""
 FOLLOW_SECONDS: Final = 1.0
-"""Between two looks at what is recorded where nothing changes: a group may wait to be given up."""
+"""Interval of the checks of the recorded placement while nothing changes: a group may wait to be closed."""
 LEADER_TIMEOUT_SECONDS: Final = 5.0
 """The timeout of a search for a leader, to register at or to request a transfer from."""
 REMOVED: Final = "was removed from the cluster"
@@ -200,7 +200,7 @@ class ClusterNode:
                         opened.append(await self._local_groups.open(group_id, nodes))
             if all(group.group_id != METADATA_GROUP for group in opened):
                 opened.append(await self._local_groups.open(METADATA_GROUP))
-            self._directory.record_part(part.value)  # nobody is served here before
+            self._directory.record_part(part.value)  # no client is served here before
         except BaseException:  # a stop of the node, too
             await self._local_groups.undo_open(opened)
             raise
@@ -329,8 +329,8 @@ class ClusterNode:
                 group.report_unreachable(node_id)
 
     def on_process_stopped(self, node_id: int) -> None:
-        """The process of a node has ended: nobody waits for what it led, and what it holds lags from now on,
-        however soon it is back."""
+        """The process of a node has ended: no one waits for the groups it led, and its replicas are out of
+        sync from now on, however soon it is back."""
         for group in self._cluster.groups.values():
             group.on_node_stopped(node_id)
         self._peering.notify_status_soon()
@@ -451,7 +451,7 @@ class ClusterNode:
         self._nodes.is_removed = True
         self._cluster.on_change()
         log.error(
-            "node %d %s and serves nobody any more; with an empty data directory it can come back",
+            "node %d %s and serves no clients any more; with an empty data directory it can come back",
             self._settings.node_id,
             REMOVED,
         )

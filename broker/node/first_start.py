@@ -1,6 +1,6 @@
 """The part of a node with an empty directory: a founder, a node that lost its disk, or a newcomer.
 
-Pure. A founder votes from the start; of the others nobody may take the vote for one that was promised before
+Pure. A founder votes from the start; no vote of the others may be taken for one that was promised before
 (`docs/decisions/0018-the-first-start.md`). Invariant: without enough handshakes nothing is decided.
 """
 
@@ -34,7 +34,7 @@ def part_of(
 ) -> ClusterPart | None:
     """Returns this node's part by the others' reports; None where that is not known yet.
 
-    A stranger comes in as a learner under a member id that nobody has had. `founders` are the nodes in this
+    A stranger comes in as a learner under a new member id. `founders` are the nodes in this
     one's settings at its start, in order; `data_groups` how many log groups it would make: where others have
     made another number, what it would make would have voters that know nothing of it.
     """

@@ -23,7 +23,7 @@ from lockstep.broker.metadata.metadata_version import (
 MAX_REJECTED: Final = 16
 """LIMIT. Rejected nodes that are remembered, for the errors of operators' requests."""
 TOO_OLD: Final = "does not support the cluster's metadata version"
-"""In the text by which a node is rejected: it ends where it reads this."""
+"""A part of the error that rejects a node; a node that receives such an error stops."""
 
 
 class MetadataVersions:
@@ -100,8 +100,8 @@ class MetadataVersions:
         return self._to_record(self.nodes())
 
     def version_to_found(self) -> int | None:
-        """The version of a new cluster: nodes that are not there yet have nothing of it, and are not waited
-        for. None for none."""
+        """The version of a new cluster: nodes that have not joined yet have none of its log, and do not
+        count. None for none."""
         return self._to_record(each for each in (self._node_id, *self._reported) if self.supported_by(each))
 
     def _to_record(self, nodes: Iterable[int]) -> int | None:
@@ -109,7 +109,8 @@ class MetadataVersions:
         recordable = highest >= FIRST_RECORDED_VERSION and highest > self._image.recorded_version
         return highest if recordable else None
 
-    # --- for people -----------------------------------------------------------------------------------------
+    # --- for operators
+    # -----------------------------------------------------------------------------------------
 
     def latest_supported(self) -> int:
         """The highest version that any node supports."""
@@ -135,14 +136,18 @@ class MetadataVersions:
     def document(self) -> dict[str, Any]:
         """For the cluster's status: the version in force, and what waits for which nodes."""
         latest = self.latest_supported()
-        lacking = self.find_unsupporting(latest)
+        unsupporting = self.find_unsupporting(latest)
         if latest == self.in_force:  # a node that is merely down is not waited for
-            lacking = {node_id: supported for node_id, supported in lacking.items() if supported is not None}
+            unsupporting = {
+                node_id: supported for node_id, supported in unsupporting.items() if supported is not None
+            }
         return {
             "version": self.in_force,
             "latest": latest,
             "features_to_come": features_between(self.in_force, latest),
-            "waits_for": [{"node": node_id, "supports": supported} for node_id, supported in lacking.items()],
+            "waits_for": [
+                {"node": node_id, "supports": supported} for node_id, supported in unsupporting.items()
+            ],
         }
 
 

@@ -207,7 +207,7 @@ class NodeRegistry:
     # --- who has all records --------------------------------------------------------------------------------
 
     def own_incomplete(self) -> tuple[int, ...]:
-        """The log groups of which this node misses records that nobody has given up."""
+        """The log groups of which records are missing here that are not skipped."""
         return tuple(sorted(each for each in self.groups if self._misses_records(self.node_id, each)))
 
     def incomplete(self, group: int) -> frozenset[int]:
@@ -215,7 +215,7 @@ class NodeRegistry:
         return frozenset(node for node in (*self.statuses, self.node_id) if self._misses_records(node, group))
 
     def may_serve(self, node_id: int, group: int) -> bool:
-        """Returns whether a consumer may be sent to a node for a log group: it lives, and misses no
+        """Returns whether a consumer may be sent to a node for a log group: it is alive, and has no missing
         records."""
         return self.is_alive(node_id) and not self._misses_records(node_id, group)
 

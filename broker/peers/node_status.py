@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 MAX_BUILD_LENGTH: Final = 100
-"""Only people read the text; a longer one of a later version is cut."""
+"""Only operators read the text; a longer one of a later version is truncated."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Status:
     """Whether it cannot write its log though its disk is not full; None where it does not report it, as older
     versions."""
     incomplete: tuple[int, ...] = ()
-    """The log groups of which it misses records that nobody has given up; older versions do not report
+    """The log groups with missing records on it that are not skipped; older versions do not report
     them."""
 
     def encode(self) -> bytes:

@@ -1,7 +1,7 @@
 """Asynchronous standard output and standard error, so that the event loop never blocks on their reader.
 
 Owns: for each stream a queue of lines and a thread that writes them. Invariants: a write to `sys.stdout` or
-`sys.stderr` only appends to the queue, even if the reader stands still (a blocked log driver, a full pipe, a
+`sys.stderr` only appends to the queue, even if the reader stalls (a blocked log driver, a full pipe, a
 terminal after Ctrl-S); beyond `MAX_QUEUED_BYTES` the oldest lines are dropped and counted; lines keep their
 order, and one line has the number of those dropped there; at its end the process waits `DRAIN_SECONDS` for
 both streams together. If both streams are one file, one thread writes both, so that the order between them is
@@ -208,7 +208,7 @@ class QueuedStream(io.TextIOBase):
 def queued_output() -> Iterator[None]:
     """Replace `sys.stdout` and `sys.stderr`; at the end wait `DRAIN_SECONDS`, then restore them.
 
-    If a reader still stands still then, the replaced streams stay: later lines must not block on it either,
+    If a reader still stalls then, the replaced streams stay: later lines must not block on it either,
     and are lost unless it reads on before the process ends.
     """
     before = sys.stdout, sys.stderr
@@ -273,7 +273,8 @@ class UtcFormatter(logging.Formatter):
 def log_to_stderr() -> Iterator[None]:
     """Log to standard error: from INFO on for `OWN_LOGGER`, from WARNING on for all others.
 
-    At the end the loggers are as before: the stream may be closed by whoever runs this in its own process.
+    At the end the loggers are as before: the stream may be closed by a program that runs this in its own
+    process.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(UtcFormatter())

@@ -435,7 +435,7 @@ class Appender:
         nothing has changed.
         """
         markers = [each for marker, partitions in ends for each in self._markers_of(partitions, marker)]
-        # the batch comes first: its locks were judged, and its offset foretold, with nothing before it
+        # the batch comes first: its locks were checked, and its offset computed, with nothing before it
         first = [] if batch is None else [(batch.partition, batch.batch, batch.header)]
         notes = b"" if batch is None else batch.notes
         if not first and not markers:
@@ -465,5 +465,5 @@ def _earlier_batches_missing(problem: object) -> RequestError:
     librdkafka raises its epoch after the error that Kafka has for this, and writes batches of other
     partitions twice (librdkafka 4953); after NOT_LEADER_OR_FOLLOWER it sends all in order.
     """
-    text = f"this node became the leader just now and lacks batches before this one: {problem}"
+    text = f"this node became the leader just now and batches before this one are missing: {problem}"
     return RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER, text)

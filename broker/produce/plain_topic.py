@@ -1,7 +1,7 @@
 """Topics and partitions that take plain batches, and the responses to plain requests.
 
 Owns: which topics are plain; the bytes of a response to one appended batch, of which all but three numbers
-are prepared: they come from the encoder of all responses. Does not: judge a batch or append it
+are prepared: they come from the encoder of all responses. Does not: validate a batch or append it
 (`produce_fast_path.py`).
 """
 

@@ -54,7 +54,7 @@ further one doubles their number, at most to so many; a plain one ends it. So a 
 are plain pays little."""
 MAX_PREFIX_BYTES: Final = 1024
 """LIMIT. The longest prefix of a request that a connection remembers: a client id of 32 KB, or tagged fields
-of any size in the header, would stay in memory that nobody counts."""
+of any size in the header, would stay in memory that no limit counts."""
 MAX_PREPARED: Final = 10_000
 """LIMIT. Partitions whose responses are prepared, 0.7 KB each and once for each version: a client may name
 every partition in every version."""
@@ -148,7 +148,7 @@ class ProduceFastPath:
         appenders: the append path into each data group.
         route: of Produce, which counts the requests.
         access, quotas: whether a client may write a topic, and whether its requests count for a quota;
-            asked once for each prefix, as a change of ACLs or quotas is one of `MetadataCache.changes`.
+            checked once for each prefix, as a change of ACLs or quotas is one of `MetadataCache.changes`.
     """
 
     __slots__ = (
@@ -238,7 +238,7 @@ class PlainRequests:
         """How many requests are skipped from now on, and after the next that is not plain: a back-off."""
 
     def append(self, frame: memoryview) -> PlainResponse | None:
-        """See `FastRequests`."""
+        """See `ConnectionFastPath`."""
         if self._to_skip:
             self._to_skip -= 1
             return None

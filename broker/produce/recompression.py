@@ -30,7 +30,7 @@ own codec: a small one may expand to what would take seconds of the loop, and be
 
 
 def recompress(body: BatchBody, compression_type: str, max_bytes: int) -> Buffer:
-    """The batch as the topic wants it; itself where it is so already, or too large.
+    """The batch with the topic's compression; the same batch where it has that already, or is too large.
 
     Args:
         max_bytes: max.message.bytes, which a batch may exceed by it.

@@ -89,7 +89,7 @@ class QuotaManager:
         self._clients: dict[tuple[str, str], ClientQuota | None] = {}
         """The clients that have made requests, by user and client id; a long name by its digest."""
         self.throttled_ms = dict.fromkeys(QUOTA_KEYS, 0)
-        """Milliseconds that clients were told to wait so far, by the key of the quota."""
+        """Milliseconds of throttle time so far, by the key of the quota."""
         self.changes = 0
         """Counts the changes of quotas."""
         self.is_active = self.has_connection_rates = False
@@ -142,7 +142,7 @@ class QuotaManager:
         return throttle_ms
 
     def record_throttle_time(self, key: str, throttle_ms: int) -> None:
-        """Count the throttle time that a client is told."""
+        """Count the throttle time of a response."""
         self.throttled_ms[key] += throttle_ms
 
     def throttle_ms(self, client: QuotaClient, client_id: str | None) -> int:
@@ -215,7 +215,7 @@ class QuotaManager:
 
 
 NO_QUOTAS: Final = QuotaManager(QuotaTable(), lambda: 0)
-"""The quotas of a node on which nobody has one."""
+"""The quotas of a node without any."""
 
 
 def _trim(kept: dict[Any, Any], now_ms: int) -> None:

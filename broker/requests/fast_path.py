@@ -26,15 +26,15 @@ class Reply(Protocol):
     pending: PendingResponse | None
 
 
-class HeadedReply(Reply, Protocol):
-    """A reply that a message can be encoded for."""
+class RoutedReply(Reply, Protocol):
+    """A reply whose response the router's handler makes: it has the request's header."""
 
     @property
     def header(self) -> RequestHeader:
-        """The request's; the client id may be missing."""
+        """The header of the request; its client id may be missing."""
 
     def on_done(self, pending: PendingResponse) -> None:
-        """The message is complete: give it to the connection."""
+        """The response is complete: encode and send it."""
 
 
 class FastConnection(Protocol):
@@ -43,14 +43,14 @@ class FastConnection(Protocol):
     def on_reply(self, reply: Reply) -> None:
         """Called when the reply has its buffers."""
 
-    def on_response(self, reply: HeadedReply, pending: PendingResponse) -> None:
+    def on_response(self, reply: RoutedReply, pending: PendingResponse) -> None:
         """Called when the general path has made the response."""
 
     def abort(self) -> None:
         """Closes the connection at once."""
 
 
-class FastRequests(Protocol):
+class ConnectionFastPath(Protocol):
     """The fast path of one connection."""
 
     def append(self, frame: memoryview) -> Reply | None:
@@ -64,5 +64,5 @@ class FastPath(Protocol):
     def trim(self) -> None:
         """Drops what is cached of deleted objects."""
 
-    def open(self, connection: FastConnection, client: ClientContext) -> FastRequests:
+    def open(self, connection: FastConnection, client: ClientContext) -> ConnectionFastPath:
         """Returns the fast path of a connection that has sent such a request."""

@@ -23,7 +23,7 @@ class SlicedResponse(PendingResponse):
     """Completed with what `respond` gives once the last step is taken.
 
     Args:
-        steps: what is left, as `run_slice` wants it; it needs nothing of the receive buffer.
+        steps: the remaining steps, for `run_slice`; they need nothing of the receive buffer.
     """
 
     __slots__ = ("_respond", "_steps", "_time_slicer")

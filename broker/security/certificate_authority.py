@@ -39,7 +39,7 @@ _SIGNS: Final = (ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUT
 
 
 class CertificateError(ValueError):
-    """A certificate that cannot be made or read; the text is for people."""
+    """A certificate that cannot be made or read; the text is for operators."""
 
 
 @dataclass(frozen=True)

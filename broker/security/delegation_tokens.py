@@ -57,7 +57,7 @@ class DelegationToken:
     renewers: tuple[KafkaPrincipal, ...]
     issued_ms: int
     max_ms: int
-    """Its end, whoever renews it."""
+    """The end of its lifetime, which no renewal moves."""
     expiry_ms: int
     """Its end unless it is renewed."""
 

@@ -150,7 +150,7 @@ def _check_pem_type(security: ListenerSecurity, store: str) -> None:
 def _pkcs12(security: ListenerSecurity, store: str, data: bytes) -> pkcs12.PKCS12KeyAndCertificates:
     where = f"{store}.location"
     if security.get(f"{store}.type") == "PEM":
-        raise security.content_error(where, f"no PEM file, as {store}.type says")
+        raise security.content_error(where, f"no PEM file, though {store}.type is PEM")
     try:
         return load_pkcs12(data, security.get(f"{store}.password"))
     except WrongPassword as error:

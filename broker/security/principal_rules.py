@@ -23,7 +23,7 @@ _NAMED_GROUP: Final = re.compile(r"\(\?<([A-Za-z][A-Za-z0-9]*)>")
 
 
 class InvalidRule(ValueError):
-    """A rule that cannot be used; the text says which and why."""
+    """A rule that cannot be used; the text names it and the reason."""
 
 
 @dataclass(frozen=True)

@@ -158,7 +158,7 @@ def _oauthbearer(security: ListenerSecurity) -> tuple[Callable[[], OAuthBearerEx
     )
     if rules.accepts_unsigned:
         setting = security.name_of(UNSIGNED_TOKENS, name)
-        log.warning("%s: whoever reaches listener %s is any user", setting, security.listener_name)
+        log.warning("%s: a client that reaches listener %s may be any user", setting, security.listener_name)
     url = security.get(JWKS_URL, name)
     keys: TokenKeys | None = None
     if url is not None:

@@ -132,7 +132,7 @@ def _set_ciphers(context: ssl.SSLContext, security: ListenerSecurity, names: Seq
     offered = {each["name"] for each in context.get_ciphers()}
     for registered_name in security.get("ssl.cipher.suites"):
         if OPENSSL_NAMES.get(registered_name, "") in set(names) - offered:
-            raise security.error("ssl.cipher.suites", f"OpenSSL refuses {registered_name} on this machine")
+            raise security.error("ssl.cipher.suites", f"OpenSSL rejects {registered_name} on this machine")
 
 
 def _check_successor(security: ListenerSecurity, former: x509.Certificate, new: x509.Certificate) -> None:
@@ -143,7 +143,7 @@ def _check_successor(security: ListenerSecurity, former: x509.Certificate, new: 
         raise security.error(where, f"the new certificate has another subject; {hint}")
     if not _names(former) <= _names(new) and not security.get("ssl.allow.san.changes"):
         hint = "a restart or ssl.allow.san.changes=true allows it"
-        raise security.error(where, f"the new certificate lacks a name that the former one has; {hint}")
+        raise security.error(where, f"a name of the former certificate is missing in the new one; {hint}")
 
 
 def _names(certificate: x509.Certificate) -> set[str]:

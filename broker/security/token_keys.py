@@ -1,4 +1,4 @@
-"""The public keys of whoever issues tokens: from a file, or from a URL that the settings allow.
+"""The public keys of token issuers: from a file, or from a URL that the settings allow.
 
 Owns: `TokenKeys`, which has the last keys that could be read. Invariants: only the URL itself is fetched,
 without redirections and without a proxy, at most MAX_BYTES of it; keys that cannot be read leave the former

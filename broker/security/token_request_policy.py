@@ -1,4 +1,4 @@
-"""Connections over which clients may ask for delegation tokens.
+"""Connections over which clients may request delegation tokens.
 
 Owns: the rule that is checked before any other: no token over a connection that is not authenticated, which
 the node knows that the client is connected to, and none by means of another token, which each node knows.
@@ -25,7 +25,8 @@ class TokenRequestPolicy:
         self._protocol_of = protocol_of
 
     def is_allowed(self, client: ClientContext) -> bool:
-        """True if the client may ask. The node that forwarded a request has checked its connection."""
+        """True if the client may request one. The node that forwarded a request has checked its
+        connection."""
         if client.principal.token_authenticated:
             return False
         if client.is_forwarded:

@@ -82,7 +82,7 @@ def parse_peers(texts: tuple[str, ...], node_id: int) -> Mapping[int, Listener]:
             raise ConfigError(key, text, "two nodes have this address")
         parsed[number] = address
     if parsed and node_id not in parsed:
-        raise ConfigError(key, ",".join(texts), f"lacks this node (node.id={node_id})")
+        raise ConfigError(key, ",".join(texts), f"does not list this node (node.id={node_id})")
     if len(parsed) == 1:
         raise ConfigError(key, ",".join(texts), "names this node alone: leave it out for a node by itself")
     return parsed

@@ -86,7 +86,7 @@ class AuthorizerSettings:
             )
         for name in self.super_user_names():
             if f",{USER_PREFIX}" in name:
-                warnings.append(f"super.users has one principal {name!r}: `;` stands between principals")
+                warnings.append(f"super.users has one principal {name!r}: `;` separates principals")
         if "User:ANONYMOUS" in self.super_user_names():
             warnings.append(
                 "super.users has User:ANONYMOUS: every client that does not authenticate may do everything"

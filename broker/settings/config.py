@@ -80,7 +80,7 @@ class Settings(
 ):
     """One broker's settings. Made by `load`; attribute names are the property names with underscores."""
 
-    # --- who and where ---
+    # --- node and listeners ---
     broker_rack: str | None = setting(
         "broker.rack", Kind.STRING, None, "The rack of this node, which clients see."
     )
@@ -358,7 +358,7 @@ class Settings(
 
     def advertised_by_name(self) -> dict[str, Listener]:
         """Listener name -> its advertised listener; names without an entry use the listener itself. An empty
-        host stands for this machine's own name, as in Kafka."""
+        host means this machine's own name, as in Kafka."""
         listeners = [parse_listener(text, "advertised.listeners") for text in self.advertised_listeners]
         for listener in listeners:
             if listener.host in WILDCARD_HOSTS - {""}:

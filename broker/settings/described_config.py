@@ -80,7 +80,7 @@ def broker_synonyms(name: str, settings: Settings) -> list[Synonym]:
     found += [
         (each, text, ConfigSource.DEFAULT) for each in names if (text := _DEFAULTS.get(each)) is not None
     ]
-    while found and found[0][0] != name:  # Kafka leaves out what stands before the name itself
+    while found and found[0][0] != name:  # Kafka leaves out the synonyms before the name itself
         del found[0]
     return found
 

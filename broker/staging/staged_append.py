@@ -36,10 +36,10 @@ class StagedAppenders:
         self._query = query
 
     def __getitem__(self, group_id: int) -> _StagedAppender:
-        """Raises RequestError where the query was given up: what would be open now nobody would end."""
+        """Raises RequestError where the query was abandoned: a new stage would never be ended."""
         if self._stage_commit.is_abandoned(group_id, self._query):
             raise RequestError(
-                ErrorCode.INVALID_TXN_STATE, f"the query {self._query!r} was given up by its driver"
+                ErrorCode.INVALID_TXN_STATE, f"the query {self._query!r} was abandoned by its driver"
             )
         return _StagedAppender(self._appenders[group_id], self._transactional_id, self._query)
 

@@ -367,7 +367,7 @@ def _decode_ending(fields: object) -> PendingMarkers:
         case _:
             raise ValueError("no marker")
     if not is_sound(marker):
-        raise ValueError("a marker that nobody writes")
+        raise ValueError("a marker for no partition")
     return PendingMarkers(marker, term, [_where(each) for each in partitions])
 
 

@@ -2,12 +2,13 @@
 
 Owns: `TransactionCoordinator`. Invariants: what is known of an id changes by replay alone; a response waits
 for the commit; requests for one id are done one after the other (`request_queue.py`), and what begins to end
-a transaction continues until every partition has its marker, whoever waits for it. Where all partitions of a
-transaction are of this log group, its markers and the record that it is over are one entry: nothing is ever
-half ended. Where they are not, the decision is one entry, with the markers of this log group; whoever leads
-next finds it and continues (`load`). Does not: follow the leadership (`broker/coordination/`), decide what is
-allowed (`transaction_rules.py`), reach other log groups (`MarkerWriter`), or measure time
-(`transaction_expiration.py`). Source: Kafka's TransactionCoordinator; docs/decisions/0020-transactions.md.
+a transaction continues until every partition has its marker, even if no request waits for it. Where all
+partitions of a transaction are of this log group, its markers and the record that it is over are one entry:
+nothing is ever half ended. Where they are not, the decision is one entry, with the markers of this log group;
+the next leader next finds it and continues (`load`). Does not: follow the leadership
+(`broker/coordination/`), decide what is allowed (`transaction_rules.py`), reach other log groups
+(`MarkerWriter`), or measure time (`transaction_expiration.py`). Source: Kafka's TransactionCoordinator;
+docs/decisions/0020-transactions.md.
 """
 
 from __future__ import annotations
@@ -495,7 +496,7 @@ class TransactionCoordinator:
 
 
 def _complete(result: PendingResult, value: object) -> None:
-    if not result.done():  # else nobody waits any more
+    if not result.done():  # else no request waits any more
         result.set_result(value)
 
 

@@ -1,7 +1,7 @@
 """Finds the coordinator of a transactional id, for the requests of producers and tools.
 
 Owns: `TransactionCoordinators`, one per broker, with a coordinator per data log group that the node has a
-copy of. Invariants: only the leader of an id's shard answers for it; callers have taken a read barrier of the
+copy of. Invariants: only the leader of an id's shard serves it; callers have taken a read barrier of the
 shards that `lapsed_shards` names. Does not: map ids to log groups or make `__transaction_state`
 (`broker/coordination/`), measure time (`transaction_expiration.py`), or know what is allowed
 (`transaction_rules.py`). Source: Kafka's TransactionCoordinator; `broker/groups/group_coordinators.py` is its

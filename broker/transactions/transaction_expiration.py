@@ -1,4 +1,4 @@
-"""Transactions that take too long, and transactional ids that nobody needs any more.
+"""Aborts transactions past their timeout, and removes expired transactional ids.
 
 Owns: the two rules, enforced a little at a time. Invariants: only ids coordinated here are touched; what is
 decided from committed state is looked at once more when it is the id's turn, so that nothing follows a change

@@ -1,6 +1,6 @@
 """The state machine of a transactional id: allowed requests and their results, pure rules.
 
-Owns: the table of states, and one function per request, from where an id stands to where it will stand or to
+Owns: the table of states, and one function per request, from the state of an id to its next state or to
 Kafka's error. Invariants: nothing is under way for the id (`request_queue.py` sees to it), so that no rule
 here knows of half-done changes; every change is one that the table allows. Two protocols live side by side:
 up to transaction version 1 a producer keeps its epoch until it is fenced, from 2 on every end raises it
@@ -79,7 +79,7 @@ def is_exhausted(current: TransactionMetadata) -> bool:
 
 
 def begin(producer_id: int, timeout_ms: int, time_ms: int) -> TransactionMetadata:
-    """An id that nobody has used before."""
+    """An id that was not used before."""
     return TransactionMetadata(
         producer_id, 0, timeout_ms, EMPTY, update_ms=time_ms, previous_producer_id=producer_id
     )

@@ -49,7 +49,7 @@ def add_to(families: Families) -> None:
 
     removal = commands.add_parser("remove", help="remove ACLs", description=_REMOVE)
     _add_rules(removal)
-    removal.add_argument("--force", action="store_true", help="do not ask for a confirmation")
+    removal.add_argument("--force", action="store_true", help="without a confirmation")
     add_json(removal, "one object per removed ACL and line")
     removal.set_defaults(run=_remove)
     for command in (adding, listing, removal):
@@ -249,14 +249,14 @@ def _list(options: argparse.Namespace) -> int:
     from lockstep.protocol.acl_codes import AclResourceType, PatternType
 
     pattern = PatternType[options.resource_pattern_type.upper()]
-    wanted = [
+    filters = [
         AclFilter(AclResourceType[kind], name, pattern, options.principal)
         for kind, name in _resources(options)
     ] or [AclFilter(principal=options.principal)]
 
     async def run() -> set[Acl]:
         async with client_of(options) as client:
-            return {acl for each in wanted for acl in await list_acls(client, each)}
+            return {acl for each in filters for acl in await list_acls(client, each)}
 
     with report_client_errors():
         found = sorted(asyncio.run(run()))

@@ -87,7 +87,7 @@ class CertificateDirectory:
         except OSError as error:
             raise os_error(error) from None
         # In this order: a crash leaves a key that has signed nothing, which the next `create` replaces, or
-        # a CA that lacks certificates, which `add` makes.
+        # a CA without the certificates that `add` makes.
         write_file(self.ca_key, ca.key_pem, PRIVATE)
         self.trust(ca)
 

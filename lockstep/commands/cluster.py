@@ -139,7 +139,8 @@ def _print_done(options: argparse.Namespace, text: str) -> int:
     return 0
 
 
-# --- for people -------------------------------------------------------------------------------------------
+# --- tables for operators
+# -------------------------------------------------------------------------------------------
 
 
 def _show(found: dict[str, Any]) -> None:
@@ -236,12 +237,12 @@ def _damage(each: dict[str, Any]) -> str:
 
     text = damage_text(each)
     if each["given_up"]:
-        return f"{text}; consumers pass over them"
+        return f"{text}; consumers skip them"
     if each["topic"] is None:
         return text
     if each["segment"] == 0:
         text += "; the node gets them back with an empty directory"
-    return f"{text}; `lockstep log skip-damage {each['topic']}-{each['partition']}` gives them up"
+    return f"{text}; `lockstep log skip-damage {each['topic']}-{each['partition']}` makes consumers skip them"
 
 
 def _alive(node: dict[str, Any]) -> str:
@@ -259,7 +260,7 @@ def _part(node: dict[str, Any], controller: int) -> str:
 
 
 def _members(members: list[dict[str, Any]] | None) -> str:
-    """Nodes; with how many entries each lacks where it does not keep up, if its leader knows."""
+    """Nodes; with how many entries each has still to get where it does not keep up, if its leader knows."""
     if members is None:
         return "unknown"
     return " ".join(str(each["node"]) + ("" if each["in_sync"] else _lack(each["lag"])) for each in members)

@@ -46,8 +46,8 @@ def add_to(families: Families) -> None:
         description="Print records, one per line: new ones until Ctrl-C, or with --from-beginning or "
         "--offset older ones until the topic's present end (--follow: until Ctrl-C). Partitions are read "
         "side by side: the order of the log holds only within one. With --group it is a member of a consumer "
-        "group until Ctrl-C: it reads from where the group stands, shares the partitions with other members, "
-        "and commits what it has printed, every 5 s and at its end.",
+        "group until Ctrl-C: it reads from the group's committed offsets, shares the partitions with other "
+        "members, and commits what it has printed, every 5 s and at its end.",
     )
     consume.add_argument("topic")
     start = consume.add_mutually_exclusive_group()
@@ -114,7 +114,7 @@ def _run(options: argparse.Namespace) -> int:
     import asyncio
 
     if options.group is not None and (options.offset is not None or options.partition is not None):
-        raise WrongUsage("--group reads from where the group stands: without --offset and --partition")
+        raise WrongUsage("--group reads from the group's committed offsets: without --offset and --partition")
     with report_client_errors():
         asyncio.run(_consume(options) if options.group is None else _consume_in_group(options))
     return 0
@@ -308,7 +308,7 @@ class _Reading:
         return cls(unread, ends, options.committed)
 
     def records(self, found: list[FetchedPartition]) -> Iterator[tuple[int, Record]]:
-        """(partition, record) of what came, from the wanted offsets on; moves the offsets on."""
+        """(partition, record) of what came, from the requested offsets on; moves the offsets on."""
         from lockstep.protocol.records.batch import MalformedBatch, iter_headers
         from lockstep.protocol.records.committed import CommittedReader
         from lockstep.protocol.records.record import iter_records

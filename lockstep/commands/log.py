@@ -69,10 +69,10 @@ def add_to(families: Families) -> None:
     skip = commands.add_parser(
         "skip-damage",
         help="make consumers skip damaged records of a partition",
-        description="Give up the records of a partition that are damaged on disk and that no node can "
+        description="Skip the records of a partition that are damaged on disk and that no node can "
         "repair; `lockstep cluster status` names them. Consumers then continue at the next intact "
         "record; offsets do not change. The damaged records are lost, unless the log file is "
-        "restored from a backup later. Exit status 1 where a node with a copy did not answer: run it again "
+        "restored from a backup later. Exit status 1 where a node with a copy did not respond: run it again "
         "once that node is back.",
     )
     skip.add_argument("partition", metavar="TOPIC-PARTITION", help="as in orders-3")
@@ -101,16 +101,16 @@ def _skip_damage(options: argparse.Namespace) -> int:
             return await skip_damage(client, topic, int(number))
 
     with report_client_errors():
-        given_up, unanswered = asyncio.run(run())
+        skipped, unanswered = asyncio.run(run())
     if options.json:
-        print_json({"given_up": given_up, "unanswered": unanswered})
+        print_json({"given_up": skipped, "unanswered": unanswered})
         return 1 if unanswered else 0
-    for each in given_up:
+    for each in skipped:
         print(
             f"{options.partition}: offsets {each['first_offset']} to {each['last_offset']} are skipped "
             f"(node {each['node']}, {where_damaged(each)})"
         )
-    if not given_up:
+    if not skipped:
         print(f"{options.partition}: no damaged records are known that are not skipped already")
     if unanswered:
         silent = ", ".join(f"node {each['node']} ({each['reason']})" for each in unanswered)
@@ -145,9 +145,9 @@ def _verify_directory(directory: Path, *, as_json: bool) -> int:
         raise CommandFailed(str(error)) from error
     except OSError as error:
         raise os_error(error) from error
-    rotten = any(result["rot"] for result in results)
+    is_corrupt = any(result["rot"] for result in results)
     if as_json:
-        print_json({"directory": str(directory), "ok": not rotten, "groups": results})
+        print_json({"directory": str(directory), "ok": not is_corrupt, "groups": results})
     else:
         counts = ("group", "segments", "frames", "batches", "records", "control_records", "bytes")
         print_table(
@@ -157,7 +157,7 @@ def _verify_directory(directory: Path, *, as_json: bool) -> int:
         for result in results:
             for note in _texts(result["rot"]) + _texts(result["notes"]):
                 print(f"log group {result['group']}: {note}")
-    return ROT if rotten else 0
+    return ROT if is_corrupt else 0
 
 
 def _verify_group(group_id: int, directory: Path, topics: dict[bytes, str]) -> Document:

@@ -108,7 +108,7 @@ async def topic_of(client: Client, name: str, timeout_s: float, *, create: bool 
 
     loop = asyncio.get_running_loop()
     report_at, deadline = loop.time() + _REPORT_AFTER_S, loop.time() + timeout_s
-    tries, problem = RetryPolicy(deadline), f"{client.bootstrap} did not answer in {timeout_s:g} s"
+    tries, problem = RetryPolicy(deadline), f"{client.bootstrap} did not respond in {timeout_s:g} s"
     while True:
         try:
             async with asyncio.timeout_at(deadline):
@@ -198,7 +198,7 @@ def print_json(document: object) -> None:
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    """Prints a table for people: a cell is one line, whatever a client has put into it."""
+    """Prints a table: a cell is one line, whatever a client has put into it."""
     from tabulate import tabulate
 
     from lockstep.protocol.printable import escape_unprintable

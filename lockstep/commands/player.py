@@ -216,20 +216,20 @@ def _send_request(options: argparse.Namespace, method: str, path: str, body: obj
     except OSError as error:
         why = (error.strerror or str(error) or type(error).__name__).lower()
         advice = "; --player is the value of `listen` in its configuration"
-        raise CommandFailed(f"no player answers at {options.player}: {why}{advice}") from error
+        raise CommandFailed(f"no player responds at {options.player}: {why}{advice}") from error
     except http.client.HTTPException as error:
-        raise CommandFailed(f"what answers at {options.player} is no player: it speaks no HTTP") from error
+        raise CommandFailed(f"the server at {options.player} is no player: it does not speak HTTP") from error
     finally:
         connection.close()
     if response.status == 401:
-        raise CommandFailed(f"the player at {options.player} wants its listen_token: see --token-file")
+        raise CommandFailed(f"the player at {options.player} requires its listen_token: see --token-file")
     try:
         found = json.loads(text)
         if not isinstance(found, dict):
             raise ValueError
     except ValueError:
-        answer_text = text[:80].decode(errors="replace").strip()
-        raise CommandFailed(f"what answers at {options.player} is no player: {answer_text!r}") from None
+        response_text = text[:80].decode(errors="replace").strip()
+        raise CommandFailed(f"the server at {options.player} is no player: {response_text!r}") from None
     if response.status != 200:
         raise CommandFailed(str(found.get("error", found)))
     return found

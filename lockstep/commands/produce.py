@@ -220,7 +220,7 @@ def _is_definite(error: Exception) -> bool:
 
 class _Producer:
     """Sends batches to the leader. Numbered ones are sent again whatever became of them, others (of who
-    waits for nobody, or to brokers that do not number) only as long as none can have them."""
+    has no response, or to brokers that do not number) only as long as none can have them."""
 
     def __init__(
         self, followed: FollowedTopic, acks: int, timeout_s: float, numbered: ProducerIdAndEpoch | None
@@ -231,7 +231,7 @@ class _Producer:
         self._numbered = numbered
         self._sequences: dict[int, int] = {}
         self.in_doubt: set[int] = set()
-        """Partitions of which nobody knows whether they have the newest batch."""
+        """Partitions for which it is unknown whether they have the newest batch."""
 
     @classmethod
     async def begin(cls, client: Client, topic: TopicMetadata, options: argparse.Namespace) -> _Producer:
@@ -270,7 +270,7 @@ class _Producer:
                 self.in_doubt.discard(index)
             if self._numbered is None:
                 if self._acks == 0:
-                    return -1  # sent, as far as anybody wants to know
+                    return -1  # sent, without a response (acks=0)
                 raise ClientError(str(error)) from None
             if isinstance(error, BrokerError) and error.code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
                 return -1
@@ -278,7 +278,7 @@ class _Producer:
 
 
 class _Writer:
-    """Puts records into batches by partition and waits for each turn's answers together."""
+    """Puts records into batches by partition and waits for the responses of each round together."""
 
     def __init__(
         self, producer: _Producer, partitions: int, options: argparse.Namespace, batch_bytes: int

@@ -51,7 +51,7 @@ def add_to(families: Families) -> None:
         default=1,
         help="run N nodes on this machine, each in a process of its own, to use more than one core: a "
         "cluster with one replica of each partition, in DIR/node-1 to DIR/node-N. Node 1 listens where "
-        "--listen says, which is all that clients need, the others on the ports above. docs/cluster.md",
+        "--listen names, which is all that clients need, the others on the ports above. docs/cluster.md",
     )
     serve.add_argument("--child-of", type=int, help=argparse.SUPPRESS)
     serve.add_argument("--config", metavar="FILE", help="a properties file with Kafka's names")

@@ -85,7 +85,7 @@ def _reader_of(stream: BinaryIO) -> Callable[[int], bytes]:
         while True:
             try:
                 return os.read(descriptor, length)
-            except BlockingIOError:  # whoever started us shares a descriptor that does not block
+            except BlockingIOError:  # the parent process shares a descriptor that does not block
                 select.select([descriptor], [], [])
 
     return read

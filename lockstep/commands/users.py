@@ -13,7 +13,7 @@ _MECHANISMS: Final = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 """As in `broker/security/scram.py`, which the start does not import."""
 _BOTH: Final = "both"
 _SET: Final = (
-    "The password is the first line of standard input, or is asked for at a terminal: on the command line "
+    "The password is the first line of standard input, or is read from a terminal: on the command line "
     "others could read it. It is salted here; no broker gets it."
 )
 

@@ -61,7 +61,7 @@ class ResponseFuture(Generic[T]):
         `BlockingConnection.call`."""
         connection, self._connection = self._connection, None
         if connection is None:
-            raise ClientError("the answer was taken already")
+            raise ClientError("the response was read already")
         return connection._decode(self._response_type, self.version, connection._frame_of(self, timeout_s))
 
 
@@ -146,7 +146,7 @@ class BlockingConnection(Peer[ResponseFuture[Any]]):
         try:
             self._socket = self._security.context.wrap_socket(plain, server_hostname=self.host)
         except TimeoutError:
-            raise TimedOut(f"{self} did not answer in {self.timeout_s:g} s") from None
+            raise TimedOut(f"{self} did not respond in {self.timeout_s:g} s") from None
         except OSError as error:
             raise tls_failure(str(self), error) from None
         except ValueError as error:  # a name that cannot be in a certificate
@@ -166,7 +166,7 @@ class BlockingConnection(Peer[ResponseFuture[Any]]):
     def _write(self, request: Struct, future: ResponseFuture[Any]) -> None:
         wire = self._open_socket()
         if len(self._protocol.pending) >= MAX_IN_FLIGHT:
-            raise ClientError(f"{MAX_IN_FLIGHT} requests to {self} wait for their answers already")
+            raise ClientError(f"{MAX_IN_FLIGHT} requests to {self} wait for their responses already")
         self._send(wire, self._protocol.encode_request(request, future.version, future))
 
     def _send(self, wire: socket.socket, parts: list[Buffer]) -> None:
@@ -180,7 +180,7 @@ class BlockingConnection(Peer[ResponseFuture[Any]]):
         deadline = time.monotonic() + allowed_s
         while future.frame is None:
             wire = self._open_socket()
-            with self._closed_on_failure(f"did not answer in {allowed_s:g} s"):
+            with self._closed_on_failure(f"did not respond in {allowed_s:g} s"):
                 wire.settimeout(max(deadline - time.monotonic(), 0.001))
                 count = wire.recv_into(self._protocol.get_buffer())
                 if not count:

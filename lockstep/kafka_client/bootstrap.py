@@ -13,7 +13,7 @@ from typing import Final
 from lockstep.kafka_client.connection import BrokerConnection, ClientError, ConnectionFailed, TimedOut
 
 TURN_S: Final = 3.0
-"""A broker that lives answers within that, even on a busy machine. The last one gets all that is left."""
+"""A live broker responds within that, even on a busy machine. The last one gets all that is left."""
 
 Address = tuple[str, int]
 Connect = Callable[[str, int, float], Awaitable[BrokerConnection]]
@@ -22,7 +22,7 @@ Connect = Callable[[str, int, float], Awaitable[BrokerConnection]]
 async def first_to_answer(
     addresses: Sequence[Address], connect: Connect, timeout_s: float
 ) -> BrokerConnection:
-    """A connection to the first broker that answers. ConnectionFailed names all; TimedOut if one was silent.
+    """A connection to the first broker that responds. ConnectionFailed names all; TimedOut if one was silent.
 
     Args:
         connect: host, port, and the seconds that it may take.

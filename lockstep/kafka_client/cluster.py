@@ -20,7 +20,7 @@ from lockstep.protocol.errors import ErrorCode
 
 Document = dict[str, Any]
 OutOfSync = set[tuple[int, int | None]]
-"""Log group and member; no member where its leader did not answer in time."""
+"""Log group and member; no member where its leader did not respond in time."""
 Progress = Callable[[str], None]
 """Receives a text about what is not done yet, after a while and whenever that changes."""
 POLL_SECONDS: Final = 0.5

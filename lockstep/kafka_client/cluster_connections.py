@@ -37,7 +37,7 @@ _MAJORITY: Final = "a majority of the nodes may be missing (`lockstep cluster st
 NO_LEADER: Final[Mapping[int, str]] = {
     ErrorCode.NOT_CONTROLLER: f"no node is the controller now; {_MAJORITY}",
     ErrorCode.LEADER_NOT_AVAILABLE: f"the partition has no leader now; {_MAJORITY}",
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: f"no node can answer for it now; {_MAJORITY}",
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: f"no node can serve it now; {_MAJORITY}",
 }
 """What an error means that is still there after a few seconds' tries, and what to do."""
 
@@ -200,7 +200,7 @@ class ClusterConnections:
     def _attempt_done(self, node_id: int | None, attempt: asyncio.Task[BrokerConnection]) -> None:
         del self._connecting[node_id]
         if not attempt.cancelled():
-            attempt.exception()  # whoever waited hears of it, if anybody still does
+            attempt.exception()  # a caller that still waits gets the error itself
 
     async def _controller(self) -> BrokerConnection:
         """The controller; waits a few seconds for one. BrokerError, ConnectionFailed."""

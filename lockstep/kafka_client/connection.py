@@ -3,7 +3,7 @@
 Owns: the socket, and when the client logs in; the protocol and the pending requests are
 `lockstep.protocol.client_protocol`'s. Requests may be sent without waiting for the responses of earlier ones.
 
-Invariants: a request whose response did not come in time leaves the connection closed, because nobody knows
+Invariants: a request whose response did not come in time leaves the connection closed, because it is unknown
 any more what the broker did with it; a closed connection fails everything that waits on it. No request comes
 between those of a login: a broker closes the connection at any other. Before a session ends (KIP-368) the
 next request waits for another login.
@@ -53,7 +53,7 @@ def only(found: Iterable[Part], about: str) -> Part:
     """The one part of a response that was requested. Raises ClientError where there is not just one."""
     parts = list(found)
     if len(parts) != 1:
-        raise ClientError(f"{about}: the broker answered with {len(parts)} results, 1 was requested")
+        raise ClientError(f"{about}: the broker responded with {len(parts)} results, 1 was requested")
     return parts[0]
 
 
@@ -105,7 +105,7 @@ class BrokerConnection(Peer[Response]):
                 await connection._connect()
                 await connection._run(set_up(connection._protocol, security, str(connection)))
         except TimeoutError:
-            problem = "did not accept a connection" if connection._wire is None else "did not answer"
+            problem = "did not accept a connection" if connection._wire is None else "did not respond"
             connection.close()
             raise TimedOut(f"{connection} {problem} in {_format_seconds(within_s)} s") from None
         except (OSError, *IMPOSSIBLE_ADDRESS) as error:
@@ -203,7 +203,7 @@ class BrokerConnection(Peer[Response]):
             async with asyncio.timeout(timeout_s):
                 return await future
         except TimeoutError:
-            late = TimedOut(f"{self} did not answer in {_format_seconds(timeout_s)} s")
+            late = TimedOut(f"{self} did not respond in {_format_seconds(timeout_s)} s")
             wire.fail(late)
             raise late from None
 
@@ -217,7 +217,7 @@ class BrokerConnection(Peer[Response]):
                 self._queued_requests.append((request, version, future))
                 return wire
         frame = b"".join(self._protocol.encode_request(request, version, future))
-        wire.transport.write(frame)  # writelines pauses nobody in some releases (CVE-2024-12254)
+        wire.transport.write(frame)  # writelines never pauses in some releases (CVE-2024-12254)
         return wire
 
     def _open_wire(self) -> _Wire:

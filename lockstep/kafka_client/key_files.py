@@ -87,7 +87,7 @@ def load_own(context: ssl.SSLContext, given: Mapping[str, str]) -> None:
 
 
 def _in_lines(data: bytes) -> str:
-    """PEM as OpenSSL wants it: in a file of properties it may be one line, which Kafka reads."""
+    """PEM as OpenSSL reads it: in a file of properties it may be one line, which Kafka reads."""
     return "".join(pem for _, pem in pem_blocks(data.decode("utf-8", "replace")))
 
 
@@ -125,7 +125,7 @@ def _is_pem(given: Mapping[str, str], store: str, data: bytes) -> bool:
     if kind not in ("", "JKS", _PEM, _PKCS12):
         raise InvalidKeyFile(f"{store}.type", f"{kind[:40]!r} is neither {_PEM} nor {_PKCS12}")
     if kind in (_PEM, _PKCS12) and has_pem != (kind == _PEM):
-        raise InvalidKeyFile(location, f"{given[location]} is not {kind}, as {store}.type says")
+        raise InvalidKeyFile(location, f"{given[location]} is not {kind}, though {store}.type is set")
     return has_pem
 
 

@@ -2,12 +2,12 @@
 to which it is the transport.
 
 Owns: the handshake, decryption into the protocol's buffer, encryption of its output. Invariants: the protocol
-gets bytes only after the handshake; what it has been told to be written is with the socket's transport when
+gets bytes only after the handshake; what the protocol has written is with the socket's transport when
 `write` returns, so that a pause in writing means the same with TLS as without. Does not: know certificates
 (`security`) or requests.
 
 The library is `ssl` with memory buffers, as in asyncio's and uvloop's own transports: those keep encrypted
-output of which the protocol is told nothing, so that no one could wait until a record has left.
+output that is hidden from the protocol, so that no one could wait until a record has left.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Owns: the newest claim of each log, with the time at which this process read it. Invariants: a claim follows
 on the newest that was read, with a higher term; a lease counts from the moment of reading, on this process's
-own clock. Does not: append (`claims`). Time decides only when somebody tries: of two that do, the topic's
+own clock. Does not: append (`claims`). Time decides only when a process tries: of two that do, the topic's
 lock rejects one, and of two that deliver, the targets reject the one with the lower term.
 """
 
@@ -21,11 +21,11 @@ class LogClaim(NamedTuple):
     log_id: str
     player_term: int
     player: str | None
-    """None: given up."""
+    """None: released."""
     process: str
     """Which process of that name."""
     taken_at_ms: int
-    """By the wall clock of who took it: for people."""
+    """By the wall clock of the claiming process; for operators."""
 
 
 class CurrentClaim(NamedTuple):

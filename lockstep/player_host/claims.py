@@ -1,12 +1,12 @@
 """One player delivers a log, the others stand by: claims in a topic with locks, which their holders renew.
 
-Owns: claiming, renewing and giving up; reading the claims of all. Invariants: a claim is appended under the
-log's lock and on the condition that no claim of that log stands behind those it was computed from, so that of
-two at once one is rejected and terms only grow; a renewal, that nothing but the own claim stands there. Where
-a response is lost, the topic is read to its end: either the record is there, or the next one's condition
-keeps it out for ever. Safety rests on the terms alone, which the targets persist: a holder that was paused,
-or has lost the brokers, may continue its delivery, and does no harm. Leases only decide when a standby tries.
-Does not: deliver. Source: docs/locks.md; docs/player.md, "Standby players".
+Owns: claiming, renewing and releasing; reading the claims of all. Invariants: a claim is appended under the
+log's lock and on the condition that no claim of that log follows those it was computed from, so that of
+two at once one is rejected and terms only grow; a renewal, on the condition that only the own claim does.
+Where a response is lost, the topic is read to its end: either the record is there, or the next one's
+condition keeps it out for ever. Safety rests on the terms alone, which the targets persist: a holder that was
+paused, or has lost the brokers, may continue its delivery, and does no harm. Leases only decide when a
+standby tries. Does not: deliver. Source: docs/locks.md; docs/player.md, "Standby players".
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from lockstep.transactions.model import RequestId
 log = logging.getLogger("lockstep.player")
 
 PARTITION: Final = 0
-APPEND_S: Final = 5.0
+APPEND_TIMEOUT_S: Final = 5.0
 READ_WAIT_S: Final = 1.0
-KEPT_RECORDS: Final = 1000
-"""Superseded claims that may stand in the topic before they are deleted."""
+MAX_SUPERSEDED_RECORDS: Final = 1000
+"""Superseded claims that the topic may have before they are deleted."""
 ABANDONED_MS: Final = 3_600_000
 """A claim that was not renewed for so long belongs to a log that is not delivered any more."""
-LASTING: Final = frozenset(
+PERMANENT_REASONS: Final = frozenset(
     {"LOCKS_OFF", "BAD_HEADER", "NO_HWM", "OTHER_TOPIC", "TOO_MANY_LOCKS", "TRANSACTIONAL"}
 )
-"""Refusals that reading on does not help against."""
+"""The reasons of rejections that reading further does not change."""
 
 
 class ClaimLost(Exception):
@@ -53,7 +53,7 @@ class ClaimLost(Exception):
     def __init__(self, current: CurrentClaim, own_name: str) -> None:
         claim = current.claim
         is_same = claim.player == own_name
-        who = f"another process of the name {own_name}" if is_same else claim.player or "nobody"
+        who = f"another process of the name {own_name}" if is_same else claim.player or "no player"
         advice = " (players that run at once need names of their own)" if is_same else ""
         super().__init__(f"{who} has claimed it in term {claim.player_term}{advice}")
 
@@ -72,11 +72,11 @@ class ClaimsLog(Log, Protocol):
         """Why nothing of it can be read for a while now, in words; empty where all is well."""
 
     async def trim(self, position: int) -> None:
-        """Delete what stands below; failures pass, the next call deletes more."""
+        """Delete the records below; after a failure the next call deletes more."""
 
 
 class Claims:
-    """This process's part, from `open` to `close`. `topic` is its own from then on."""
+    """The claims of this process, from `open` to `close`, which closes `topic`."""
 
     def __init__(
         self, topic: ClaimsLog, player: str, settings: ClaimsConfig, process: str | None = None
@@ -91,8 +91,9 @@ class Claims:
         self._sequence = 0
         self._names: dict[str, str] = {}
         """The names of logs in log lines, by log id."""
-        self._unwritten: dict[str, str] = {}
-        """Of logs whose last claim or renewal was not taken in time: why. A newer one settles that."""
+        self._write_errors: dict[str, str] = {}
+        """By log id: why the last claim or renewal was not appended in time; a newer record removes the
+        entry."""
         self._changed = asyncio.Event()
         """Set, and replaced, whenever something was read."""
         self._following: asyncio.Task[None] | None = None
@@ -122,7 +123,7 @@ class Claims:
         """The reason why this process cannot read or write the log's claim; empty where it can."""
         if unread := self._topic.problem():
             return f"claims cannot be read: {unread}"
-        unwritten = self._unwritten.get(log_id)
+        unwritten = self._write_errors.get(log_id)
         return f"its claim cannot be written: {unwritten}" if unwritten else ""
 
     async def claim(
@@ -131,7 +132,7 @@ class Claims:
         """Wait until the log is free, and claim it. Raises ClaimsUnusable.
 
         Args:
-            name: of the log, for people.
+            name: of the log, for log lines.
             above_term: a term that a target has named; the claim's is higher.
             at_once: do not wait for the holder's lease: for a process that must take over.
         """
@@ -140,7 +141,7 @@ class Claims:
         while True:
             due_ms = 0 if at_once else self._table.due_ms(log_id, self._settings.lease_ms)
             if due_ms > _now_ms():
-                await self._reads_more(due_ms)
+                await self._wait_for_read(due_ms)
                 continue
             claim = self._table.next_claim(log_id, above_term, _wall_ms())
             offset = await self._append(claim, self._position - 1)
@@ -160,9 +161,9 @@ class Claims:
         renew_s = self._settings.renew_ms / 1000
         renew_ms = _now_ms() + self._settings.renew_ms
         while True:
-            current = self._still(current)
+            current = self._newest_record(current)
             if _now_ms() < renew_ms:
-                await self._reads_more(renew_ms)
+                await self._wait_for_read(renew_ms)
                 continue
             renew_ms = _now_ms() + self._settings.renew_ms
             offset = await self._append(current.claim._replace(taken_at_ms=_wall_ms()), current.offset)
@@ -177,24 +178,24 @@ class Claims:
     async def release(self, current: CurrentClaim) -> None:
         """Let a standby take over at once, if the brokers are there; else it waits for the lease."""
         try:
-            async with asyncio.timeout(APPEND_S):
-                given_up = current.claim._replace(player=None, taken_at_ms=_wall_ms())
-                while self.holder(current.claim.log_id) != given_up:
-                    current = self._still(current)
-                    if await self._append(given_up, current.offset) is not None:
+            async with asyncio.timeout(APPEND_TIMEOUT_S):
+                released = current.claim._replace(player=None, taken_at_ms=_wall_ms())
+                while self.holder(current.claim.log_id) != released:
+                    current = self._newest_record(current)
+                    if await self._append(released, current.offset) is not None:
                         return
                     await self._read_to_end()
         except (TimeoutError, ClaimLost, ClaimsUnusable) as error:
-            why = error or "no answer in time"
-            log.info("%s: the claim was not given up: %s", self._name(current.claim.log_id), why)
+            why = error or "no response in time"
+            log.info("%s: the claim was not released: %s", self._name(current.claim.log_id), why)
 
     # --- within -------------------------------------------------------------------------------------------
 
     def _name(self, log_id: str) -> str:
-        """For people; that of an abandoned log, which is claimed to be kept, is not known."""
+        """For log lines; the name of an abandoned log, whose claim is appended again, is not known."""
         return self._names.get(log_id, log_id)
 
-    def _still(self, current: CurrentClaim) -> CurrentClaim:
+    def _newest_record(self, current: CurrentClaim) -> CurrentClaim:
         """The claim at its newest record. Raises ClaimLost."""
         newest = self._table.newest.get(current.claim.log_id)
         if newest is None or newest.offset <= current.offset:
@@ -205,30 +206,30 @@ class Claims:
         return newest
 
     async def _append(self, claim: LogClaim, hwm: int) -> int | None:
-        """The record's offset; None where it was rejected, or nobody knows: read to the end, and look.
+        """The record's offset; None where it was rejected, or its outcome is unknown: then read to the end.
 
-        It is not appended where another claim of the log stands above `hwm`. Raises ClaimsUnusable.
+        It is not appended where the log has another claim above `hwm`. Raises ClaimsUnusable.
         """
         self._sequence += 1
         part = PartitionBatch((record_of(claim),), hwm, write_locks=(claim.log_id.encode(),))
         append = AppendAttempt(RequestId(self.process, 0, self._sequence), {PARTITION: part})
         try:
-            offset = (await self._topic.append(append, APPEND_S))[PARTITION]
+            offset = (await self._topic.append(append, APPEND_TIMEOUT_S))[PARTITION]
         except AppendRefused as error:
-            self._unwritten.pop(claim.log_id, None)
-            if error.refusal.reason in LASTING:
+            self._write_errors.pop(claim.log_id, None)
+            if error.refusal.reason in PERMANENT_REASONS:
                 raise ClaimsUnusable(error.refusal.text) from None
         except AppendUnknown as error:
-            self._unwritten[claim.log_id] = str(error)
+            self._write_errors[claim.log_id] = str(error)
             with contextlib.suppress(AppendUnknown):
-                await self._topic.fence(append, APPEND_S)
+                await self._topic.fence(append, APPEND_TIMEOUT_S)
         except AppendFailed as error:
             raise ClaimsUnusable(str(error)) from None
         except AppendExpired as error:
-            self._unwritten[claim.log_id] = str(error)
+            self._write_errors[claim.log_id] = str(error)
             log.warning("%s: no claim could be sent: %s", self._name(claim.log_id), error)
         else:
-            self._unwritten.pop(claim.log_id, None)
+            self._write_errors.pop(claim.log_id, None)
             return offset
         return None
 
@@ -236,11 +237,12 @@ class Claims:
         oldest = self._table.oldest
         if oldest is None:
             return
-        if oldest.offset - self._deleted_before >= KEPT_RECORDS:
+        if oldest.offset - self._deleted_before >= MAX_SUPERSEDED_RECORDS:
             self._deleted_before = oldest.offset
             await self._topic.trim(oldest.offset)
-        elif self._position - oldest.offset >= KEPT_RECORDS and self._is_abandoned(oldest):
-            # Its term must not come again, so it stays; but not where it keeps all that follow from going.
+        elif self._position - oldest.offset >= MAX_SUPERSEDED_RECORDS and self._is_abandoned(oldest):
+            # Its term must not be used again, so it stays; but not where it keeps later records from
+            # deletion.
             await self._append(oldest.claim, oldest.offset)
 
     def _is_abandoned(self, current: CurrentClaim) -> bool:
@@ -261,7 +263,7 @@ class Claims:
                         log.warning("offset %d of the topic of the claims is no claim", entry.offset)
                     else:
                         self._table.read(claim, entry.offset, now_ms)
-                        self._unwritten.pop(claim.log_id, None)
+                        self._write_errors.pop(claim.log_id, None)
             self._advance_to(chunk.position)
 
     def _advance_to(self, position: int) -> None:
@@ -273,9 +275,9 @@ class Claims:
     async def _read_to_end(self) -> None:
         end = await self._topic.end(PARTITION)
         while self._position < end:
-            await self._reads_more(None)
+            await self._wait_for_read(None)
 
-    async def _reads_more(self, until_ms: int | None) -> None:
+    async def _wait_for_read(self, until_ms: int | None) -> None:
         """Wait until something was read, or the time. Raises ClaimsUnusable where reading has ended."""
         assert self._following is not None
         changed = asyncio.ensure_future(self._changed.wait())

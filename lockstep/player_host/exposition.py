@@ -38,7 +38,7 @@ TARGET_GAUGES: Final[tuple[tuple[str, str, Callable[[TargetStatus], float]], ...
     ("target_open", "1 where the target's stream is open", lambda each: each.link == LinkState.OPEN.value),
     (
         "target_stopped",
-        "1 where nothing is sent to the target until somebody resumes it",
+        "1 where nothing is sent to the target until an operator resumes it",
         lambda each: each.link == LinkState.STOPPED.value,
     ),
     (
@@ -76,7 +76,7 @@ TARGET_GAUGES: Final[tuple[tuple[str, str, Callable[[TargetStatus], float]], ...
     ),
     (
         "target_hung",
-        "Streams in a row given up because the target acknowledged nothing of what it was sent",
+        "Consecutive streams closed because the target acknowledged nothing of what it was sent",
         attrgetter("hung"),
     ),
     ("target_failures", "Streams to the target in a row that came to nothing", attrgetter("failures")),
@@ -96,7 +96,7 @@ TARGET_COUNTERS: Final[tuple[tuple[str, str, Callable[[TargetCounters], float]],
     ("target_sent_bytes", "Payload in bytes that was sent", attrgetter("sent_bytes")),
     (
         "target_acknowledgements",
-        "Acknowledgements received, answers to heartbeats among them",
+        "Acknowledgements received, responses to heartbeats among them",
         attrgetter("acknowledgements"),
     ),
 )

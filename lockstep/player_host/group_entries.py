@@ -4,7 +4,7 @@ Owns: which batches are entries, and where reading has to stop. Invariants: the 
 not on where reading began; it stops before the first batch of a delivered partition that is not decided (an
 open transaction's, or one that follows on it in its partition), so that what is committed later keeps its
 place; what is skipped (other partitions, control batches, what was aborted, what compaction took away) counts
-as read. A batch is judged by the state of its partition at this moment: commits that came after the frames
+as read. A batch is filtered by the state of its partition at this moment: commits that came after the frames
 were read decide more, never otherwise.
 Does not: read, wait, or open a batch's records.
 """

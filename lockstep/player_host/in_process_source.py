@@ -27,7 +27,7 @@ from lockstep.storage.types import Buffer, DamagedBatch, OffsetOutOfRange, ReadR
 log = logging.getLogger("lockstep.player")
 
 LEASE_POLL_INTERVAL_SECONDS: Final = 0.02
-"""The lease of a leader that was held up comes back with the next answer of its followers."""
+"""The lease of a leader that was delayed comes back with the next response of its followers."""
 UNREADABLE_SECONDS: Final = 1.0
 """Before a part of the disk that cannot be read now is tried again: another node may mend it."""
 

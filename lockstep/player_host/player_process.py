@@ -1,4 +1,4 @@
-"""A whole player as a process: from its configuration to the logs that it delivers, or stands by for.
+"""A whole player as a process: from its configuration to the logs that it delivers, or is a standby of.
 
 Owns: the connections, the claims, the HTTP listener, one task per partition. Invariants: a partition that
 can no longer be delivered here (its topic is gone, its routing failed) leaves the others alone, and the

@@ -101,7 +101,7 @@ class Players:
             with contextlib.suppress(SourceClosed):  # its driver is about to stop
                 bounds[missing[0]] = _NOWHERE
                 bounds[missing[0]] = await missing[0].source.bounds()
-        self._check_new(name, target)  # somebody else may have come meanwhile
+        self._check_new(name, target)  # another request may have added it meanwhile
         self._targets[name] = target
         for driver in self._drivers.values():
             driver.add(*_endpoint(name, target, bounds[driver]))

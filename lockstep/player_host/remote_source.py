@@ -1,8 +1,8 @@
 """One partition of a topic on brokers, as a player reads it: a `lockstep.player.source.interface.Source` over
 the network.
 
-Owns: two clients. Brokers answer a connection's requests in order, so reads that wait for something new have
-a connection of their own, and recoveries and bounds, which wait for nothing, have another. Invariants:
+Owns: two clients. Brokers respond to a connection's requests in order, so reads that wait for something new
+have a connection of their own, and recoveries and bounds, which wait for nothing, have another. Invariants:
 nothing at or above the last stable offset is read; a topic that was created again is not read in place of
 this one; bounds come from the leader, after the request. Leaders that move and brokers that go away are
 waited for. Does not: choose the player.
@@ -25,7 +25,7 @@ from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.fetch import FetchRequest
 
 TIMEOUT_S: Final = 5.0
-"""A broker that does not answer for so long is left: there may be another leader."""
+"""A broker that does not respond for so long is left: there may be another leader."""
 DELETED_AFTER_S: Final = 10.0
 SHORTENED_AFTER_S: Final = 5.0
 """A leader may report for so long that the log ends before a position which was read already."""

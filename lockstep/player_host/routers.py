@@ -34,7 +34,7 @@ def never_named(route: Route, locks: str | None) -> str:
     """
     if not isinstance(route, ByHeader) or not route.header.startswith(PREFIX) or locks in (None, "ignore"):
         return ""
-    who = ", ".join(route.otherwise) or "nobody"
+    who = ", ".join(route.otherwise) or "no target"
     return (
         f"the topic has lockstep.locks={locks}, so no new record can have the header {route.header}, and "
         f"all go to {who}: route.header has to be another name there"

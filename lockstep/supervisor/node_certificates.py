@@ -2,7 +2,7 @@
 
 Owns: the directory of certificates beside those of the nodes, and its files. Invariants: all are made anew at
 each start of the command, before the first node starts, so none ends while it runs; only this user can read
-them; the key of their CA is in no file, so nobody makes further nodes; they are of the cluster that
+them; the key of their CA is in no file, so no further nodes can be made; they are of the cluster that
 the nodes' data are of. Does not: decide whether nodes have certificates (`node_plan`).
 """
 

@@ -41,7 +41,7 @@ _OF_ALL_LISTENERS: Final = (
 
 
 class PlanError(ValueError):
-    """The settings do not fit several processes; the text is for people."""
+    """The settings do not fit several processes; the text is for operators."""
 
 
 @dataclass(frozen=True)

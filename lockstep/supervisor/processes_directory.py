@@ -2,8 +2,8 @@
 
 Holds `.lock` (as a node's directory does), `processes.properties` (format and number), and `node-K` for each
 node. Invariants: the number is on the disk before the first node starts; a directory with other data, or with
-nodes that this command would leave out, is refused and stays as it is. Does not: look into a node's directory
-beyond its `meta.properties`.
+nodes that this command would leave out, is rejected and stays as it is. Does not: look into a node's
+directory beyond its `meta.properties`.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class RestartPolicy:
         self._started = now
 
     def on_end(self, status: int, now: float, *, has_served: bool) -> StartAgain | EndAll:
-        """The process has ended though nobody stopped it.
+        """The process has ended by itself.
 
         Args:
             status: as `subprocess` gives it; negative for a signal.

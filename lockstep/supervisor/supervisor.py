@@ -235,7 +235,7 @@ class Supervisor:
             _signal(process, signal.SIGTERM)
         assert process.stdout is not None and process.stderr is not None
         try:
-            # A node's ready line says what the others' say, too: it is not shown.
+            # A node's ready line repeats those of the others: it is not shown.
             await asyncio.gather(_show(process.stderr, f"node {node_id} | "), _show(process.stdout, None))
             return await process.wait()
         finally:
@@ -257,7 +257,7 @@ class Supervisor:
         )
 
     async def _is_serving(self, addresses: Sequence[str]) -> bool:
-        """True if each node serves clients. Raises ClientError where one cannot be asked."""
+        """True if each node serves clients. Raises ClientError where one cannot be reached."""
         nodes = {plan.node_id for plan in self._plans}
         try:
             async with _client(",".join(addresses)) as client:

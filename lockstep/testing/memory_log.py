@@ -112,7 +112,7 @@ class MemoryLog:
         self.wake()
 
     def trim(self, partition: int, offset: int) -> None:
-        """Delete what stands below `offset`."""
+        """Delete the records below `offset`."""
         self._partitions[partition].trim(offset)
 
     def put(self, partition: int, *values: bytes, append_locks: Iterable[Name] = ()) -> int:

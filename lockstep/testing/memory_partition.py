@@ -1,7 +1,7 @@
-"""One partition of a log in memory: what stands in it, and by which offset each lock was last raised. Pure.
+"""One partition of a log in memory: its records, and the offset at which each lock was last raised. Pure.
 
 It implements docs/locks.md in the plainest way: a dict that forgets nothing. It shares no code
-with the broker on purpose, so that each can judge the other. What is here is committed.
+with the broker on purpose, so that each is a check of the other. What is here is committed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class MemoryPartition:
         self.next_offset += offsets
 
     def trim(self, offset: int) -> None:
-        """Delete what stands below `offset`; a transaction goes as a whole, marks stay."""
+        """Delete the records below `offset`; a transaction goes as a whole, marks stay."""
         kept = self._at(min(offset, self.next_offset))
         if kept < len(self.entries):
             first = self.entries[kept]

@@ -159,7 +159,7 @@ class BlockingTransactionClient:
             future.cancel()
             raise
         except (ClientError, TransactionError) as error:
-            # its text is enough: a traceback of the client's loop helps nobody
+            # its text is enough: a traceback of the client's loop would not help
             raise error.with_traceback(None) from None
 
     def _end(self) -> None:

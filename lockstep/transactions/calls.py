@@ -48,7 +48,7 @@ class Calls:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            # The application's own: a subscription that takes it for an end would stand still, and nobody
+            # The application's own: a subscription that takes it for an end would stall, and no one
             # knew.
             raise RuntimeError(f"{function!r} was cancelled") from error
         finally:

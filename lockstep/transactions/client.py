@@ -166,7 +166,7 @@ class TransactionClient:
         return sorted(self._subscriptions.hwms)
 
     async def assign(self, partitions: Iterable[int]) -> None:
-        """Feed these partitions from now on, and no others. What waits for one that is given up fails.
+        """Feed these partitions from now on, and no others. What waits for one that is revoked fails.
 
         Raises ValueError for a partition that is not there, SubscriptionClosed where the client is closed,
         HighWaterMarkAhead, and what `Application.high_water_mark` raises.
@@ -193,7 +193,7 @@ class TransactionClient:
     async def caught_up(self, timeout_s: float | None = None) -> None:
         """Wait until everything is applied that is committed by now, in every assigned partition.
 
-        Raises SubscriptionStalled, SubscriptionClosed: a partition was given up meanwhile, or the client
+        Raises SubscriptionStalled, SubscriptionClosed: a partition was revoked meanwhile, or the client
         closed; TimeoutError, without `timeout_s` it waits for brokers for ever.
         """
         async with asyncio.timeout(timeout_s):
@@ -212,7 +212,7 @@ class TransactionClient:
                 callback comes any more.
             RuntimeError: called by `apply` or a callback of the subscription, which would wait for itself.
             Exception: whatever `transaction.execute` raised.
-        Settling a try of which nobody knows may take FENCE_TIMEOUT_S longer than `timeout_s`.
+        Resolving an append with an unknown outcome may take FENCE_TIMEOUT_S longer than `timeout_s`.
         """
         here = asyncio.current_task()
         if here in self._completing or self._subscriptions.is_subscription_task(here):
@@ -303,7 +303,7 @@ class TransactionClient:
             raise
 
     async def _execute_until_appended(self, transaction: Transaction, run: _Run) -> Appended | None:
-        tries, refusal = 0, "not refused"
+        tries, refusal = 0, "not rejected"
         pause_s = self._contention_backoff.pause_s(random.random())
         if pause_s:
             await asyncio.sleep(pause_s)
@@ -335,7 +335,7 @@ class TransactionClient:
                 await self._caught_up_with(found, append, run.deadline)
 
     async def _execute(self, transaction: Transaction) -> AppendAttempt | None:
-        """The application's answer to the present state."""
+        """The append of the application from the present state."""
         hwms = self._subscriptions.hwms
         partition = transaction.partition(self._partition_count)
         draft = Draft(partition, self._partition_count)
@@ -416,7 +416,7 @@ class TransactionClient:
         except SubscriptionClosed as error:
             raise NotAppended(str(error)) from None
         except TimeoutError:
-            raise Expired(f"refused, and not caught up in time: {refusal.text}", is_known=True) from None
+            raise Expired(f"rejected, and not caught up in time: {refusal.text}", is_known=True) from None
 
     # -- callbacks --------------------------------------------------------------------------------------
 

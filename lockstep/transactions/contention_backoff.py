@@ -14,7 +14,7 @@ from typing import Final
 WEIGHT: Final = 0.1
 """Of the newest transaction in the averages."""
 MIN_REJECTIONS: Final = 0.3
-"""Refusals per success below which nobody waits."""
+"""Rejections per success below which no client waits."""
 MAX_PAUSE_S: Final = 0.1
 
 
@@ -30,7 +30,7 @@ class ContentionBackoff:
         """From the first execution to the end, divided by the tries."""
 
     def record(self, tries: int, seconds: float) -> None:
-        """A transaction was appended, or given up, after so many tries."""
+        """A transaction was appended, or has failed, after so many attempts."""
         self._refusals += (tries - 1 - self._refusals) * WEIGHT
         self._try_s += (seconds / tries - self._try_s) * WEIGHT
 

@@ -1,7 +1,7 @@
-"""Transactions as records: lock headers out, committed records and refusals in. Pure.
+"""Transactions as records: lock headers out, committed records and rejections in. Pure.
 
 Owns the client's side of what `lockstep.broker.locks.lock_headers` and `lockstep.broker.locks.lock_check` own
-for the broker. All records of an append carry its request and their place in it; its condition stands on the
+for the broker. All records of an append have its request and their place in it; its condition is on the
 first one.
 """
 
@@ -34,7 +34,7 @@ from lockstep.transactions.log import PartitionBatch
 from lockstep.transactions.model import Committed, Header, Record, Refusal, RequestId
 
 _PART_OF: Final = re.compile(rb"([1-9]\d{0,5})/([1-9]\d{0,5})")
-_UNEXPLAINED: Final = Refusal("POLICY_VIOLATION", False, -1, None, False, None, "the broker did not say why")
+_UNEXPLAINED: Final = Refusal("POLICY_VIOLATION", False, -1, None, False, None, "the broker gave no reason")
 
 
 class ProducerIdentity(NamedTuple):

@@ -278,7 +278,7 @@ class RemoteLog:
             ):  # a timeout here must not close a connection that other calls use
                 response = await connection.call(request, ProduceResponse, timeout_s=REQUEST_TIMEOUT_S)
         except TimeoutError:
-            raise TimedOut(f"{connection} did not answer in time") from None
+            raise TimedOut(f"{connection} did not respond in time") from None
         found = {each.index: each for one in response.responses for each in one.partition_responses}
         if found.keys() != batches.keys():
             raise ClientError(f"{connection} responded with other partitions than requested")
@@ -388,7 +388,7 @@ def _check_responses(
     if code in (ErrorCode.POLICY_VIOLATION, ErrorCode.INVALID_RECORD):
         refusal = refusal_of(code, failed.error_message, failed.index)
         if may_be_appended and not (refusal.reason in PERMANENT_REASONS and not refusal.is_final):
-            raise AppendUnknown(f"refused, and an earlier copy may still come: {refusal.text}")
+            raise AppendUnknown(f"rejected, and an earlier copy may still come: {refusal.text}")
         raise AppendRefused(refusal)
     if may_be_appended or code in SESSION_LOST_ERRORS:
         raise AppendUnknown(str(problem))

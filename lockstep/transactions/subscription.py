@@ -45,7 +45,7 @@ class Subscription:
         self.hwm = -1
         """Everything at or below it is applied, or is nothing that is applied."""
         self.began = -1
-        """The mark that it began with: what stands at or below it, this subscription has not brought."""
+        """The mark that it began with: records at or below it do not come from this subscription."""
         self.stalled_by: BaseException | None = None
         """What the application, or the log, did; nothing moves until `resume`."""
         self._log = log

@@ -150,7 +150,7 @@ class Player(PlayerState):
             delivery.send_next(self, target)
 
     def on_acknowledged(self, name: str, target_term: int, position: int, now_ms: int) -> None:
-        """The target has stored everything up to `position`; also how it answers a heartbeat."""
+        """The target has stored everything up to `position`; also its response to a heartbeat."""
         target = self._open_target(name, target_term, now_ms)
         if target is not None:
             delivery.on_acknowledged(self, target, position)

@@ -25,7 +25,7 @@ class TargetCounters:
 
     def __init__(self) -> None:
         self.streams = 0
-        """Opened, whether or not they were answered."""
+        """Opened, whether or not a target responded."""
         self.recoveries = 0
         """Streams on which something was missed, and read from the log."""
         self.fetches = 0

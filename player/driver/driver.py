@@ -218,7 +218,7 @@ class PlayerDriver:
 
     def _close(self, name: str, target_term: int, why: str) -> None:
         if (stream := self._stream(name, target_term)) is not None:
-            self._record_close(name, why, "is given up")
+            self._record_close(name, why, "is closed")
             stream.close()
 
     def _open_stream(self, name: str, hello: Hello) -> None:

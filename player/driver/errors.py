@@ -13,7 +13,7 @@ class Deposed(PlayerStopped):
     """A target has a stream of a player with a higher player_term."""
 
     def __init__(self, player_term: int) -> None:
-        super().__init__(f"a player in term {player_term} has greeted a target")
+        super().__init__(f"a player in term {player_term} has opened a stream to a target")
         self.player_term = player_term
 
 

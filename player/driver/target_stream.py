@@ -45,7 +45,7 @@ class TargetStream:
 
     @property
     def stream(self) -> Stream:
-        assert self._stream is not None, "the core writes to what has answered"
+        assert self._stream is not None, "the core writes to open streams only"
         return self._stream
 
     def close(self) -> None:

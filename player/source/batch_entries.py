@@ -34,7 +34,7 @@ def split_into_entries(
     for pos, header in iter_headers(records):
         last_offset = header.last_offset
         if reader.is_visible(records, pos, header) and last_offset >= first_position and header.record_count:
-            # A copy, which does not keep the whole answer in memory for as long as one part of it waits.
+            # A copy, which does not keep the whole response in memory for as long as one part of it waits.
             entries.append(Entry(last_offset, bytes(view[pos : pos + header.total_bytes])))
         if last_offset > through_position:
             through_position = last_offset

@@ -1,6 +1,6 @@
 """The interface of a log that a player reads. Lockstep's own sources are in `lockstep.player_host`.
 
-An entry is one record batch, as it stands in the log; its position is that of the batch's last record, so
+An entry is one record batch, as in the log; its position is that of the batch's last record, so
 that a cut never depends on routing, and compaction never moves it. Positions are offsets where a log is one
 partition, and LSNs where it is a topic's partitions in one log group: then each entry names its partition.
 Control batches and what was aborted are no entries; nothing is read that is not decided.

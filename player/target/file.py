@@ -4,13 +4,13 @@
 
 What is guaranteed: records come in order, none is left out, and those up to the mark never come again. A
 crash between the effects and the mark is what remains: after it the records since the mark come again, in
-the same order and with the same offsets, perhaps cut differently (`Delivered.entries` are not). That is at
-least once. An application makes it exactly once by keeping with its effects how far they go: the highest
+the same order and with the same offsets, perhaps in other groups (`Delivered.entries` are the same). That is
+at least once. An application makes it exactly once by keeping with its effects how far they go: the highest
 `position` of an entry for each `log_id`, and skipping what is at or below it.
 
-While it applies, a lock is held: a process that replaces this one begins when that is over, or gives up
-after `timeout_s`; once it was greeted, this one applies nothing more. The lock (flock) holds on one machine,
-and ends with the process.
+While it applies, a lock is held: a process that replaces this one begins when that is over, or fails
+after `timeout_s`; after the other's handshake, this one applies nothing more. The lock (flock) holds on one
+machine, and ends with the process.
 
 Owns: a file for each log, one line of JSON and its CRC-32, replaced as a whole; file and directory are
 flushed before anything is acknowledged. A file that is not as it was written stops the target: what was

@@ -50,6 +50,6 @@ def check_applied(returned: object) -> None:
     would move over what was not applied."""
     if inspect.isawaitable(returned) or inspect.isgenerator(returned) or inspect.isasyncgen(returned):
         if inspect.iscoroutine(returned):
-            returned.close()  # or Python warns that nobody has waited for it
+            returned.close()  # or Python warns that it was never awaited
         kind = type(returned).__name__
         raise TypeError(f"apply is a plain function, it has returned a {kind}: nothing was applied")

@@ -8,7 +8,7 @@
 
 Owns: the table `lockstep_player_marks`, and the transaction: the mark's row is locked and checked, the
 application applies, the mark is stored, and all of it committed. So several processes of one target do no
-harm: a greeting waits for the row, and afterwards the one that was replaced finds other terms. Each log has
+harm: a handshake waits for the row, and afterwards the replaced stream finds other terms. Each log has
 a session of its own in the database (a pooler in between must leave it that).
 
 An application that tries to end the transaction is rejected where its statement does so; where that happened
@@ -132,7 +132,7 @@ class GuardedConnection(psycopg.Connection[TupleRow]):
             yield
         finally:
             self.is_guarded = False
-        if self.refused is not None:  # and the application went on
+        if self.refused is not None:  # and the application continued
             raise ForbiddenInApply(self.refused)
 
 
@@ -204,7 +204,7 @@ class PostgresLog:
                     check_applied(self._apply(self._connection, delivered))
             values = [mark.position, self._log_id, transaction_id]
             if self._connection.execute(_MOVE, values).rowcount != 1:
-                raise ForbiddenInApply("a commit or rollback that nobody saw")
+                raise ForbiddenInApply("a commit or rollback that was not noticed")
 
     def close(self) -> None:
         self._connection.close()

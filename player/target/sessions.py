@@ -1,10 +1,11 @@
 """A target over a store: received batches go into transactions, and stored positions are acknowledged.
 
 Owns: the streams of each log; the queue of received batches; the threads. For each log one thing is done at a
-time, in its thread: a handshake, or a transaction. So a handshake is answered when the running transaction of
-an older stream is over, and that stream's queue is dropped. Batches that come while a transaction runs are
-stored together in the next one, and only the last position is acknowledged; once a transaction has failed,
-each of its entries gets one of its own, so that all before the bad one are stored and the error names it.
+time, in its thread: a handshake, or a transaction. So a handshake gets its response when the running
+transaction of an older stream is over, and that stream's queue is dropped. Batches that come while a
+transaction runs are stored together in the next one, and only the last position is acknowledged; once a
+transaction has failed, each of its entries gets one of its own, so that all before the bad one are stored and
+the error names it.
 Invariants: those of `target_position`. Any failure ends the stream, in words, and is logged here, with a
 traceback if it is not the failure of last time; nothing is skipped, and the next stream begins with the store
 reopened.
@@ -247,16 +248,16 @@ class _TargetLog:
 
     def receive(self, session: StoreSession, batch: Batch) -> None:
         if session is not self._current or not session.is_answered or self._position is None:
-            return session.end("a batch came before the Hello was answered")
+            return session.end("a batch came before the response to the Hello")
         if not batch.parts or any(one.position >= next.position for one, next in pairwise(batch.parts)):
             return session.end("a batch whose positions do not ascend")
         try:
             accepted = self._position.receive(session.terms, batch)
         except StaleTerms as stale:
             return session.reject(stale.mark)
-        except StreamRejected as refused:
-            _log.warning("%s: refused: %s", session.handshake.hello.log_id, refused)
-            return session.end(str(refused))
+        except StreamRejected as rejected:
+            _log.warning("%s: rejected: %s", session.handshake.hello.log_id, rejected)
+            return session.end(str(rejected))
         self._waiting.append((accepted, batch))
         self._waiting_entries += len(batch.parts)
         self._waiting_bytes += batch.size_bytes

@@ -7,11 +7,11 @@ back; stored entries follow on one another without a gap; no entry is acknowledg
 
 A shell calls, for each stream: `hello`; then it persists that mark: where the store has one with lower terms,
 only its terms, since an older stream may be storing a position right now; where it has higher ones, that
-fails. Then it ends whatever older streams have under way, reads the position from its store, and answers the
+fails. Then it ends the work of older streams, reads the position from its store, and responds to the
 Hello with `complete_handshake`. For each batch: `receive`, then one transaction with its parts applied and
 its position stored, which must fail where the store does not have the same terms any more, then `on_stored`,
 whose position may be acknowledged; an acknowledgement of several batches may go with the last. Where anything
-fails, the shell closes the stream. Heartbeats are answered with `stored_position`, also while a transaction
+fails, the shell closes the stream. The response to a heartbeat is `stored_position`, also while a transaction
 runs. So a process of this target that was replaced, and still runs, does no harm: the store decides what
 counts. Does not: apply anything, or know what a payload is. Source: LogPlayer paper, section 2.1.
 """
@@ -47,7 +47,7 @@ class StaleTerms(StreamRejected):
     """A newer stream was opened: respond with the terms of that one."""
 
     def __init__(self, mark: Mark) -> None:
-        super().__init__(f"stream {mark.player_term}.{mark.target_term} has been greeted")
+        super().__init__(f"stream {mark.player_term}.{mark.target_term} has done its handshake")
         self.mark = mark
 
 
@@ -71,7 +71,7 @@ class TargetPosition:
     def __init__(self, log_id: str, stored: Mark | None) -> None:
         self.log_id = log_id
         self.mark = stored or Mark(log_id, 0, 0, NOTHING)
-        """As it is stored, but for a greeting that is being persisted."""
+        """As it is stored, but for a handshake that is being persisted."""
         self.received_position = self.mark.position
         """Of the last part received; what lies above the mark is being stored."""
 
@@ -90,7 +90,7 @@ class TargetPosition:
         return self.mark
 
     def complete_handshake(self, position: int) -> int:
-        """The store has `position`, and nothing older is under way: what to answer the Hello with."""
+        """The store has `position`, and nothing older is under way: the response to the Hello."""
         self.mark = replace(self.mark, position=position)
         self.received_position = position
         return position

@@ -10,10 +10,11 @@ Keys, values and headers (pairs of a name and a value) are text where they are U
 `base64`; null stays null. `Idempotency-Key` is the log's id and the entry's position: the same entry has the
 same key and the same body whenever it comes again.
 
-What is guaranteed: entries are posted in order, the next one when the one before was answered with 2xx; none
-is left out. After a crash, or a response that was lost, entries since the mark are posted again: at least
-once. It is exactly once only where the receiver honours the key; since entries come in order, it may as well
-keep the highest position for each log with what it changes, and answer 200 to what is at or below it.
+What is guaranteed: entries are posted in order, the next one when the response to the one before was 2xx;
+none is left out. After a crash, or a response that was lost, entries since the mark are posted again: at
+least once. It is exactly once only where the receiver honours the key; since entries come in order, it may as
+well keep the highest position for each log with what it changes, and respond with 200 to what is at or below
+it.
 
 Owns: the connection, which is kept, and the retries: what may pass (no response, 408, 425, 429, 5xx) is tried
 again with growing pauses for `retry_timeout_s`; every other response, and the end of that time, ends the
@@ -136,7 +137,7 @@ class _Poster:
                 status, words = self._request(key, body)
             except _FAILURES as error:
                 self.close()
-                failure = f"no answer to {key}: {type(error).__name__}: {error}"
+                failure = f"no response to {key}: {type(error).__name__}: {error}"
             else:
                 if 200 <= status < 300:
                     return
@@ -163,7 +164,7 @@ class _Poster:
         connection.request("POST", self._webhook.path, body, headers)
         response = connection.getresponse()
         text = response.read(_READ_BYTES).decode("utf-8", "replace")
-        if not response.isclosed():  # there is more to read than anybody wants
+        if not response.isclosed():  # there is more to read than is useful
             self.close()
         return response.status, f"{response.reason}: {text}"[:MAX_REASON_CHARS]
 

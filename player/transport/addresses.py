@@ -16,7 +16,7 @@ def parse_address(address: str) -> str | tuple[str, int]:
     if host.startswith("[") and host.endswith("]"):
         host = host[1:-1]
     elif ":" in host:
-        raise ValueError(f"{address}: an IPv6 address stands in brackets")
+        raise ValueError(f"{address}: an IPv6 address needs brackets")
     if not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
         raise ValueError(f"{address}: neither host:port nor unix:/path")
     return host, int(port)

@@ -62,7 +62,7 @@ class RawStream(asyncio.BufferedProtocol):
         self._reader = FrameReader(message_bytes)
         self._transport: Any = None
         self._first = frames.hello_frame(handshake)
-        """What is to be sent when the connection stands."""
+        """What is to be sent once the connection is open."""
         self._is_paused = True
         """Too much waits to be sent, or there is no connection yet."""
         self._write_pending = False

@@ -5,7 +5,7 @@ the client names its software (KIP-511) and the response lists features (KIP-584
 lowest version is 0 may be listed (KAFKA-17011): below 4 they must be left out or older clients fail; 5 the
 client names the cluster and the node that it means to reach (KIP-1242).
 
-A request of a newer version than served is answered in the version 0 body with UNSUPPORTED_VERSION and
+A request of a newer version than served gets the version 0 body with UNSUPPORTED_VERSION and
 this API's own range, so that the client tries again (KIP-511).
 """
 

@@ -20,7 +20,7 @@ class CreatableRenewers(Struct):
 
 @message(api_key=38, versions="1-3", flexible="2+", kind="request")
 class CreateDelegationTokenRequest(Struct):
-    """The wanted owner, renewers and lifetime."""
+    """The requested owner, renewers and lifetime."""
 
     owner_principal_type: str | None = string(versions="3+", nullable="3+")
     owner_principal_name: str | None = string(versions="3+", nullable="3+")

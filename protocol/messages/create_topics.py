@@ -1,6 +1,6 @@
 """CreateTopics (19).
 
-Versions: 2 throttle time; 3 throttling is the client's duty (KIP-219); 4 -1 stands for the broker's default
+Versions: 2 throttle time; 3 throttling is the client's duty (KIP-219); 4 -1 means the broker's default
 number of partitions and replicas (KIP-464); 5 flexible, the response lists partitions, replicas and
 configuration (KIP-525); 6 THROTTLING_QUOTA_EXCEEDED (KIP-599); 7 the new topic's id (KIP-516).
 

@@ -19,7 +19,7 @@ class DescribeDelegationTokenOwner(Struct):
 
 @message(api_key=41, versions="1-3", flexible="2+", kind="request")
 class DescribeDelegationTokenRequest(Struct):
-    """The owners; null stands for all."""
+    """The owners; null means all."""
 
     owners: list[DescribeDelegationTokenOwner] | None = array(DescribeDelegationTokenOwner, nullable="0+")
 

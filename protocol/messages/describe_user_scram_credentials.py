@@ -14,7 +14,7 @@ class UserName(Struct):
 
 @message(api_key=50, versions="0", flexible="0+", kind="request")
 class DescribeUserScramCredentialsRequest(Struct):
-    """The requested users; null or none stands for all."""
+    """The requested users; null or none means all."""
 
     users: list[UserName] | None = array(UserName, nullable="0+")
 

@@ -123,7 +123,7 @@ class AbortedTransaction(Struct):
 
 @struct()
 class PartitionData(Struct):
-    """Records of one partition, and where its log stands."""
+    """Records of one partition, and its log's offsets."""
 
     partition_index: int = int32()
     error_code: int = int16()

@@ -10,7 +10,7 @@ from lockstep.protocol.fields import Struct, array, int8, int16, int32, message,
 
 @message(api_key=74, versions="0-1", flexible="0+", kind="request")
 class ListConfigResourcesRequest(Struct):
-    """The requested types; none stands for all."""
+    """The requested types; none means all."""
 
     resource_types: list[int] = array(int8, versions="1+")
 

@@ -1,6 +1,6 @@
 """OffsetFetch (9): what a group has committed.
 
-Versions: 1 one group; 2 null stands for all its topics, and there is a top-level error; 3 throttle time;
+Versions: 1 one group; 2 null means all its topics, and there is a top-level error; 3 throttle time;
 4 throttling is the client's duty (KIP-219); 5 leader epochs (KIP-320); 6 flexible; 7 wait for offsets of
 open transactions (KIP-447); 8 several groups (KIP-709); 9 members of the consumer protocol (KIP-848);
 10 topic ids in place of names (KIP-848).

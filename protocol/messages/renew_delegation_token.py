@@ -11,7 +11,7 @@ from lockstep.protocol.primitives import Buffer
 
 @message(api_key=39, versions="1-2", flexible="2+", kind="request")
 class RenewDelegationTokenRequest(Struct):
-    """The token and the wanted period."""
+    """The token and the requested period."""
 
     hmac: Buffer = byte_string()
     renew_period_ms: int = int64()

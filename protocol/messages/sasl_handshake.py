@@ -1,4 +1,4 @@
-"""SaslHandshake (17): a client names the way in which it wants to log in (KIP-43).
+"""SaslHandshake (17): a client names its SASL mechanism (KIP-43).
 
 Versions: 1 what follows is SaslAuthenticate, not bytes without a frame (KIP-152).
 """

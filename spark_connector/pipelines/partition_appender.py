@@ -177,8 +177,8 @@ class PartitionAppender:
             raise BrokerError(result.error_code, self._about, result.error_message)
         if result.base_offset != first:
             raise PipelineFailed(
-                f"{self._about}: row {first} was stored at offset {result.base_offset}: somebody else writes "
-                "to this topic, so it cannot be resumed; begin again with an empty one"
+                f"{self._about}: row {first} was stored at offset {result.base_offset}: another producer "
+                "writes to this topic, so it cannot be resumed; begin again with an empty one"
             )
 
     def _start_request(self, batch: bytes) -> ResponseFuture[ProduceResponse]:
@@ -219,4 +219,4 @@ def _single_response(response: ProduceResponse, about: str) -> PartitionProduceR
     for topic in response.responses:
         for partition in topic.partition_responses:
             return partition
-    raise PipelineFailed(f"{about}: the broker answered a Produce with no result")
+    raise PipelineFailed(f"{about}: the response to a Produce has no result")

@@ -154,5 +154,5 @@ def _function(route_config: RouteConfig) -> Any:
         for part in path.split("."):
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
-        raise PipelineFailed(f"route.function: {route_config.function} cannot be had: {error}") from None
+        raise PipelineFailed(f"route.function: {route_config.function} cannot be imported: {error}") from None
     return found

@@ -66,7 +66,7 @@ class SinkSettings:
         """Parses Spark's options, in any case of letters. Raises OptionError."""
         given = {name.lower(): text for name, text in options.items()}
         if not given.get(BOOTSTRAP):
-            raise OptionError(BOOTSTRAP, "is missing: say HOST:PORT of one broker or several")
+            raise OptionError(BOOTSTRAP, "is missing: set HOST:PORT of one broker or several")
         for name in options:
             if name.lower() in _MEANINGLESS:
                 raise OptionError(name, f"has no meaning here: {_MEANINGLESS[name.lower()]}; leave it out")

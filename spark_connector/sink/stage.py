@@ -232,6 +232,6 @@ def _check(sent: _InFlightBatch, response: ProduceResponse) -> None:
         each for one in response.responses for each in one.partition_responses
     ]
     if len(found) != 1 or found[0].index != partition:
-        raise ClientError(f"{topic}, partition {partition}: the broker answered about something else")
+        raise ClientError(f"{topic}, partition {partition}: the response is about another partition")
     if found[0].error_code:
         raise BrokerError(found[0].error_code, f"{topic}, partition {partition}", found[0].error_message)

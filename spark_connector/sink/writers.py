@@ -140,7 +140,7 @@ class StreamWriter(datasource.DataSourceStreamArrowWriter):  # type: ignore[misc
         epoch = context.getLocalProperty(EPOCH_PROPERTY)
         if query is None or run is None or epoch is None:
             raise ClientError(
-                "this task does not say which query and epoch it is of; the exactly-once sink works in "
+                "this task has no query and epoch; the exactly-once sink works in "
                 "micro-batches, not in continuous or real-time mode"
             )
         return self._sink.write(WriteIdentity(query, run, int(epoch)), iterator, context.partitionId())

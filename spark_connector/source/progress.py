@@ -60,7 +60,7 @@ def store(cluster: ClusterClient, group: str, offsets: Mapping[TopicPartition, i
     except BrokerError as error:
         if error.code in _HAS_MEMBERS:
             raise OptionError(
-                "kafka.group.id", f"group {group} has members of its own; choose a group that nobody joins"
+                "kafka.group.id", f"group {group} has members of its own; choose a group without members"
             ) from error
         _log.warning("the stream's position was not stored: %s", error)
     except ConnectionFailed as error:

@@ -110,9 +110,9 @@ IMPOSSIBLE: tuple[tuple[Mapping[str, str], str], ...] = (
     ({**TLS, "ssl.cipher.suites": "TLS_RSA"}, "ssl.cipher.suites=TLS_RSA: TLS_RSA is not served"),
     (
         {**TLS, "ssl.cipher.suites": f"TLS_AES_128_GCM_SHA256,{REFUSED}"},
-        f"ssl.cipher.suites=TLS_AES_128_GCM_SHA256,{REFUSED}: OpenSSL refuses {REFUSED} on this machine",
+        f"ssl.cipher.suites=TLS_AES_128_GCM_SHA256,{REFUSED}: OpenSSL rejects {REFUSED} on this machine",
     ),
-    ({**TLS, "ssl.cipher.suites": REFUSED}, f"ssl.cipher.suites={REFUSED}: OpenSSL refuses {REFUSED}"),
+    ({**TLS, "ssl.cipher.suites": REFUSED}, f"ssl.cipher.suites={REFUSED}: OpenSSL rejects {REFUSED}"),
     ({**TLS, "ssl.enabled.protocols": "TLSv1.1"}, "ssl.enabled.protocols=TLSv1.1: must be one of"),
     ({**TLS, "ssl.client.auth": "required"}, "ssl.truststore.location=: missing"),
     ({**TLS, "ssl.keystore.key": "hush"}, "ssl.keystore.key=[hidden]: no private keys are in it"),

@@ -31,16 +31,16 @@ async def test_the_last_one_gets_what_is_left() -> None:
 
     async def connect(host: str, port: int, within_s: float) -> BrokerConnection:
         allowed.append(within_s)
-        raise TimedOut(f"{host}:{port} did not answer in {within_s:g} s")
+        raise TimedOut(f"{host}:{port} did not respond in {within_s:g} s")
 
-    with pytest.raises(TimedOut, match=r"^a:1 did not answer in 3 s; b:2 did not answer in 3 s; c:3 did"):
+    with pytest.raises(TimedOut, match=r"^a:1 did not respond in 3 s; b:2 did not respond in 3 s; c:3 did"):
         await first_to_answer([("a", 1), ("b", 2), ("c", 3)], connect, 30.0)
     assert allowed == pytest.approx([TURN_S, TURN_S, 30.0], abs=1.0)
     allowed.clear()
     with pytest.raises(TimedOut):
         await first_to_answer([("a", 1), ("b", 2)], connect, 2.0)
     assert allowed == pytest.approx([1.0, 2.0], abs=0.5)
-    with pytest.raises(TimedOut, match=r"^a:1 did not answer in [\d.]+ s$"):
+    with pytest.raises(TimedOut, match=r"^a:1 did not respond in [\d.]+ s$"):
         await first_to_answer([("a", 1)], connect, 30.0)
 
 
@@ -105,7 +105,7 @@ def test_a_silent_broker_ends_a_command_in_time(command: Run, silent: str, words
     outcome = command(*words.split(), "-b", silent, "--timeout", "0.5")
     assert time.monotonic() - began < 4
     assert outcome == (1, "", outcome.err) and outcome.err.count("\n") == 1
-    assert f"{silent} did not answer in 0.5 s" in outcome.err
+    assert f"{silent} did not respond in 0.5 s" in outcome.err
 
 
 @pytest.mark.parametrize("words", FIRST_WORDS)
@@ -122,4 +122,4 @@ def test_a_producer_waits_for_a_broker_that_is_silent_at_first(command: Run, sil
     """As long as --timeout says, which is longer than a leader is waited for."""
     outcome = command("produce", "t", "-b", silent, "--timeout", "6.5")
     first, last = outcome.err.splitlines()
-    assert first.endswith("; still trying") and last.startswith(f"lockstep: {silent} did not answer in")
+    assert first.endswith("; still trying") and last.startswith(f"lockstep: {silent} did not respond in")

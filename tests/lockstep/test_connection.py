@@ -151,7 +151,7 @@ async def test_no_answer_closes_the_connection_and_fails_all_that_wait() -> None
         connection = await BrokerConnection.open("127.0.0.1", port)
         request = MetadataRequest(topics=[])
         patient = asyncio.ensure_future(connection.call(request, MetadataResponse, timeout_s=60))
-        with pytest.raises(TimedOut, match=r"did not answer in 0\.05 s"):
+        with pytest.raises(TimedOut, match=r"did not respond in 0\.05 s"):
             await connection.call(request, MetadataResponse, timeout_s=0.05)
         with pytest.raises(TimedOut):
             await patient

@@ -96,7 +96,7 @@ async def test_a_large_frame_that_never_comes() -> None:
     async with raw_peer(serve) as port:
         tracemalloc.start()
         try:
-            with pytest.raises(ClientError, match="did not answer"):
+            with pytest.raises(ClientError, match="did not respond"):
                 await BrokerConnection.open("127.0.0.1", port, timeout_s=0.3)
             assert tracemalloc.get_traced_memory()[1] < 2 << 20
         finally:

@@ -139,7 +139,7 @@ class CreateTopics(RequestHandler):
             raise RequestError(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "Authorization failed.")
 
     def _hide_configs(self, client: ClientContext, results: Iterable[CreatableTopicResult]) -> None:
-        """Leave out the configurations that the client may not describe; their own error says so."""
+        """Leave out the configurations that the client may not describe; their own error is the reason."""
         for result in results:
             if result.error_code == ErrorCode.NONE and not self._access.allows(
                 client, AclOperation.DESCRIBE_CONFIGS, AclResourceType.TOPIC, result.name, is_requested=False

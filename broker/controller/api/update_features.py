@@ -37,7 +37,7 @@ class UpdateFeatures(RequestHandler):
     def handle(
         self, client: ClientContext, header: RequestHeader, request: UpdateFeaturesRequest
     ) -> HandlerResponse:
-        """NONE where every feature has the wanted level already, else INVALID_UPDATE_VERSION."""
+        """NONE where every feature has the requested level already, else INVALID_UPDATE_VERSION."""
         if not self._access.allows_on_cluster(client, AclOperation.ALTER):
             denied = cluster_denial(AclOperation.ALTER)
             return UpdateFeaturesResponse(error_code=denied.error, error_message=denied.message)

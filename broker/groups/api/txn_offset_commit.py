@@ -271,7 +271,7 @@ def _translated_error(error: ErrorCode, api_version: int) -> ErrorCode:
         return ErrorCode.INVALID_TXN_STATE
     is_busy = (
         error is ErrorCode.CONCURRENT_TRANSACTIONS and api_version < ADDS_MIN_VERSION
-    )  # some give up at that
+    )  # some clients fail at that
     if is_busy or error is ErrorCode.NETWORK_EXCEPTION:
         error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS  # clients retry without looking for the coordinator
     if error is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and api_version < LOADING_MIN_VERSION:

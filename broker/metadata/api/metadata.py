@@ -4,7 +4,7 @@ A missing topic is created at once and the response waits for it, at most a seco
 is known to serve a new partition, for which the response waits at most `SERVED_WAIT_SECONDS`. After that, or
 after a creation that failed temporarily, the client retries on LEADER_NOT_AVAILABLE. A node that has just
 started and knows no controller returns that error for an unknown topic; it closes the connection of a request
-for all topics, as no error code stands for an incomplete list.
+for all topics, as there is no error code for an incomplete list.
 Source: Kafka's KafkaApis.getTopicMetadata and handleTopicMetadataRequest.
 """
 

@@ -49,7 +49,7 @@ def answer(line: str, ledger: Ledger, client: BlockingTransactionClient) -> str 
     except ValueError as error:
         return f"error: {error}"
     except Expired as error:
-        outcome = "it was not done" if error.is_known else "nobody knows yet whether it was done"
+        outcome = "it was not done" if error.is_known else "it is not known yet whether it was done"
         return f"error: {outcome}: {error}"
     except TimeoutError:
         return "error: nothing could be read in time"

@@ -115,7 +115,7 @@ class Ledger(Application):
         if account is None:
             account = self.accounts[entry.account] = Account(committed.partition)
         if account.partition != committed.partition:
-            self._note(committed, f"account {entry.account} stands in partition {account.partition}")
+            self._note(committed, f"account {entry.account} is in partition {account.partition}")
         if not account.is_active:
             self._note(committed, f"account {entry.account} is not active")
         account.cents += entry.cents

@@ -32,7 +32,7 @@ class Operation(Transaction):
         self.declined: str | None = None
         """Why the bank did not do it."""
         self.refusals = 0
-        """How often somebody else was faster."""
+        """How often a concurrent transaction was faster."""
 
     def partition(self, partitions: int) -> int:
         return self.account % partitions

@@ -35,9 +35,9 @@ class TransferOutcomes(NamedTuple):
     acknowledged: int = 0
     declined: int = 0
     refused: int = 0
-    """Tries that somebody else was faster than."""
+    """Attempts that lost against a concurrent transaction."""
     unknown: int = 0
-    """Of which nobody knows whether they were made."""
+    """Transfers with an unknown outcome."""
     failed: int = 0
 
     def __str__(self) -> str:

@@ -262,7 +262,7 @@ async def test_a_start_warns_of_a_replication_listener_that_is_open(
         broker = Broker(cluster.settings(1))
         broker._lock_and_bind()
         await broker.stop()
-        line = f"is a node of this cluster: lockstep.peers.tls={mode} asks for no certificate"
+        line = f"is a node of this cluster: lockstep.peers.tls={mode} needs no certificate"
         assert (line in caplog.text) is (not is_loopback and mode != "require")
 
 

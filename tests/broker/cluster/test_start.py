@@ -346,7 +346,7 @@ async def test_data_of_a_cluster_need_its_peers(tmp_path: Path) -> None:
     [
         ("1@h:1,1@h:2", "twice"),
         ("1@h:1,2@h:1", "two nodes have this address"),
-        ("2@h:1,3@h:2", "lacks this node"),
+        ("2@h:1,3@h:2", "does not list this node"),
         ("1@h:1", "names this node alone"),
         ("1@h:1,2", "not of the form"),
         ("1@:1,2@h:2", "no host and port"),

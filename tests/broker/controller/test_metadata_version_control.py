@@ -64,20 +64,20 @@ async def test_a_command_waits_for_a_node_that_is_too_old(caplog: pytest.LogCapt
 
 async def test_a_look_records_what_all_support_once(caplog: pytest.LogCaptureFixture) -> None:
     controller = Controller(1, 2)
-    await controller.control.look()
+    await controller.control.poll()
     assert not controller.appended
     controller.connect(2, NEW)
     controller.failure = StorageFull("no room")
-    await controller.control.look()
+    await controller.control.poll()
     assert controller.versions.version_being_appended == 0 and "delayed: no room" in caplog.text
     controller.failure = NotLeader("not any more")
-    await controller.control.look()
+    await controller.control.poll()
     assert controller.versions.version_being_appended == NEW, (
         "it may be committed yet: an older node stays rejected"
     )
     assert controller.versions.report(3, OLD)
     controller.failure = None
-    await asyncio.gather(*(controller.control.look() for _ in range(3)))
+    await asyncio.gather(*(controller.control.poll() for _ in range(3)))
     assert controller.appended == [metadata_version_command(NEW)]
 
 

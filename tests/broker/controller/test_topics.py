@@ -426,7 +426,7 @@ async def test_partitions_that_a_power_loss_took_are_empty_where_nothing_was_flu
     assert lost is not None
     await broker.groups[1].close_partitions([lost.log.local_id])  # of a deletion that group 0 has lost
     await broker.stop()
-    with pytest.raises(StorageError, match=r"topic t lacks partition 1 in the records of log group 1"):
+    with pytest.raises(StorageError, match=r"topic t has no partition 1 in the records of log group 1"):
         await start_broker(log_flush="always")
     again = await start_broker(log_flush="os")
     client = await Client.connect(again.port)

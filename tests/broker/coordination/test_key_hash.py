@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from lockstep.broker.coordination.key_hash import _remembered_hash, positive_hash
+from lockstep.broker.coordination.key_hash import _cached_hash, positive_hash
 from tests.support.cases import each_case
 
 
@@ -33,7 +33,7 @@ def test_hashes_of_long_keys() -> None:
 
 
 def test_long_keys_are_not_remembered() -> None:
-    before = _remembered_hash.cache_info().currsize
+    before = _cached_hash.cache_info().currsize
     for n in range(10):
         positive_hash(f"{n}" * 30_000)
-    assert _remembered_hash.cache_info().currsize == before
+    assert _cached_hash.cache_info().currsize == before

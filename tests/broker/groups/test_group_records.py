@@ -18,7 +18,7 @@ from lockstep.broker.groups.group_records import (
     GroupMetadata,
     RecordedMember,
     UnknownGroupRecord,
-    _remembered_offset_key,
+    _cached_offset_key,
     are_too_large,
     commit_bytes,
     committed_offset,
@@ -338,7 +338,7 @@ def test_what_is_no_plain_commit() -> None:
 
 
 def test_keys_of_long_ids_are_not_remembered() -> None:
-    before = _remembered_offset_key.cache_info().currsize
+    before = _cached_offset_key.cache_info().currsize
     for n in range(10):
         offset_record(f"{n}" * 30_000, "t", 0, None)
-    assert _remembered_offset_key.cache_info().currsize == before
+    assert _cached_offset_key.cache_info().currsize == before

@@ -98,7 +98,7 @@ def test_unsigned_tokens_need_a_switch_that_warns(caplog: pytest.LogCaptureFixtu
     outcome = found.mechanisms["OAUTHBEARER"].begin().respond(first_message(token))
     assert isinstance(outcome, Authenticated) and outcome.name == "alice"
     assert [(each.levelno, each.getMessage()) for each in caplog.records] == [
-        (logging.WARNING, f"{switch}: whoever reaches listener SASL_SSL is any user")
+        (logging.WARNING, f"{switch}: a client that reaches listener SASL_SSL may be any user")
     ]
 
 

@@ -177,7 +177,7 @@ def test_missing_records_are_named_with_what_to_do(
     assert main(["cluster", "status"]) == 1
     assert (
         "node 2: t-0: offsets 0 to 5 are missing (log group 1); the node gets them back with an empty "
-        "directory; `lockstep log skip-damage t-0` gives them up\n"
+        "directory; `lockstep log skip-damage t-0` makes consumers skip them\n"
     ) in capsys.readouterr().out
 
 

@@ -142,4 +142,7 @@ def test_a_group_has_no_place_of_ones_own(command: Run, topic: str) -> None:
     for words in (("-o", "3"), ("-p", "0")):
         outcome = command("consume", topic, "--group", "g", *words)
         assert outcome.status == 2
-        assert "--group reads from where the group stands: without --offset and --partition" in outcome.err
+        assert (
+            "--group reads from the group's committed offsets: without --offset and --partition"
+            in outcome.err
+        )

@@ -82,7 +82,7 @@ async def test_without_a_majority_a_command_ends_and_says_what_to_look_at(
         (("topics", "alter", "t", "-p", "9"), "no node is the controller now"),
         (("configs", "alter", "topic", "t", "retention.ms=5"), "no node is the controller now"),
         (("topics", "describe", "t"), "the partition has no leader now"),
-        (("groups", "describe", "g"), "no node can answer for it now"),
+        (("groups", "describe", "g"), "no node can serve it now"),
     ):
         process = await command(cluster, 1, *words)
         async with asyncio.timeout(PATIENCE_S):

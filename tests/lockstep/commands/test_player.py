@@ -225,7 +225,7 @@ def test_nobody_there(command: Run) -> None:
     done = command("player", "status", "--player", "127.0.0.1:1")
     assert done.status == 1
     assert done.err == (
-        "lockstep: no player answers at 127.0.0.1:1: connection refused; "
+        "lockstep: no player responds at 127.0.0.1:1: connection refused; "
         "--player is the value of `listen` in its configuration\n"
     )
     assert command("player", "status", "--player", "nonsense").status == 1
@@ -248,7 +248,7 @@ def test_what_answers_speaks_no_http(command: Run) -> None:
         thread.join()
     assert (done.status, done.err) == (
         1,
-        f"lockstep: what answers at {where} is no player: it speaks no HTTP\n",
+        f"lockstep: the server at {where} is no player: it does not speak HTTP\n",
     )
 
 

@@ -155,8 +155,8 @@ async def test_https_and_a_token(
     try:
         for more, reason in (
             (["--ca", ca, "--token-file", str(token)], ""),
-            (["--ca", ca], "wants its listen_token: see --token-file"),
-            (["--token-file", str(token)], "no player answers"),
+            (["--ca", ca], "requires its listen_token: see --token-file"),
+            (["--token-file", str(token)], "no player responds"),
             (["--ca", str(token)], "no certificate can be read"),
             (["--ca", ca, "--token-file", f"{token}s"], "no such file"),
         ):

@@ -232,7 +232,7 @@ async def test_what_is_no_claim_is_passed_over(log: MemoryLog, caplog: pytest.Lo
 
 
 async def test_old_claims_are_deleted(log: MemoryLog, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KEPT_RECORDS", 5)
+    monkeypatch.setattr(module, "MAX_SUPERSEDED_RECORDS", 5)
     anna = await opened(log, "anna", "p1")
     late = await opened(log, "bert", "p2")
     late._topic.suspend_subscription(0)  # type: ignore[attr-defined]
@@ -255,7 +255,7 @@ async def test_a_log_that_is_played_no_more_keeps_nothing_from_being_deleted(
     log: MemoryLog, monkeypatch: pytest.MonkeyPatch, is_given_up: bool
 ) -> None:
     """Its last claim moves to the end, as it is."""
-    monkeypatch.setattr(module, "KEPT_RECORDS", 5)
+    monkeypatch.setattr(module, "MAX_SUPERSEDED_RECORDS", 5)
     bert = await opened(log, "bert", "p2")
     held = await bert.claim("cluster/former/0", above_term=6)
     if is_given_up:

@@ -101,7 +101,7 @@ async def test_a_claim_that_was_taken_is_not_renewed(running: RunningBroker, top
 async def test_what_is_superseded_is_deleted(
     running: RunningBroker, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "KEPT_RECORDS", 3)
+    monkeypatch.setattr(module, "MAX_SUPERSEDED_RECORDS", 3)
     anna = await opened(running, topic, "anna")
     bert = await opened(running, topic, "bert")
     keeping = asyncio.create_task(anna.keep(await anna.claim(LOG)))

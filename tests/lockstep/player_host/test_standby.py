@@ -98,7 +98,7 @@ async def test_a_target_that_knows_a_higher_term(claims: ClaimsLog, caplog: pyte
     await anna.stop()
     assert next(each.player_term for each in written(claims)) == 1
     assert written(claims)[-1].player_term == 8
-    assert caplog.messages == ["topic-0: a player in term 7 has greeted a target; standing by"]
+    assert caplog.messages == ["topic-0: a player in term 7 has opened a stream to a target; standing by"]
 
 
 @pytest.mark.parametrize(("log_group", "name"), [(None, "topic-0"), (3, "topic in log group 3")])
@@ -116,7 +116,7 @@ async def test_log_lines_name_the_log_as_people_know_it(
     assert caplog.messages == [
         f"{name}: no claim could be sent: as the test wants it",
         f"{name}: delivered here in term 1",
-        f"{name}: the claim was not given up: as the test wants it",
+        f"{name}: the claim was not released: as the test wants it",
     ]
 
 

@@ -162,7 +162,7 @@ async def test_why_a_target_is_given_up_is_told_until_it_gets_on(
         target = play.status().targets[0]
         assert target.closed_because not in ("", "connection refused", "crashed")
         words = "it sent nothing for 8 heartbeats of 25 ms"
-        assert f"topic-0: the stream to target a is given up: {words}" in caplog.messages
+        assert f"topic-0: the stream to target a is closed: {words}" in caplog.messages
         streams["a"].hangs = False
         await until(lambda: has_all(log, streams))
         await until(lambda: play.status().targets[0].closed_because == "")

@@ -113,7 +113,7 @@ def test_a_commit_that_nobody_saw_moves_no_mark(
     stored: PostgresLog, postgres_ledger: PostgresLedger, step: Step
 ) -> None:
     postgres_ledger.then = step
-    with pytest.raises(ForbiddenInApply, match="nobody saw"):
+    with pytest.raises(ForbiddenInApply, match="was not noticed"):
         stored.store(entries(-1, 0), mark(1, 0))
     assert postgres_ledger.run("SELECT position FROM lockstep_player_marks") == [(-1,)]
 

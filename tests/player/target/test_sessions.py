@@ -230,7 +230,7 @@ async def test_what_is_no_batch_ends_the_stream(sessions: StoreSessions, store: 
         assert words in await answered.ended()
     session, answered = streams.open()
     session.receive(good)  # too early
-    assert "before the Hello was answered" in await answered.ended()
+    assert "before the response to the Hello" in await answered.ended()
     assert store.transactions == []
 
 

@@ -171,7 +171,7 @@ def test_patience_ends(url: str, receiver: Receiver, tmp_path: Path) -> None:
         log.store(entries(-1, 0), mark(1, 0))
     log.close()
     nobody = Webhook("http://localhost:1/", tmp_path, first_pause_s=0.001, retry_timeout_s=0.01).open(NAME)
-    with pytest.raises(WebhookFailed, match="no answer to cluster/topic/0:0: ConnectionRefusedError"):
+    with pytest.raises(WebhookFailed, match="no response to cluster/topic/0:0: ConnectionRefusedError"):
         nobody.store(entries(-1, 0), mark(1, 0))
     nobody.close()
 

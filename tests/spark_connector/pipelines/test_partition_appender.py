@@ -130,7 +130,7 @@ def test_a_stranger_in_the_topic_is_noticed(cluster: ClusterClient, claimed: Top
     fill(appender, 20)
     stranger = TopicClaim(claimed.topic, claimed.topic_id, claimed.producer_id + 1000, 2, "rows")
     produce(cluster, claimed.topic, PartitionAppender(cluster, stranger, 0)._batch(0, [row(0)]))
-    with pytest.raises(PipelineFailed, match="somebody else writes"):
+    with pytest.raises(PipelineFailed, match="another producer writes"):
         fill(appender)
 
 

@@ -73,6 +73,6 @@ def test_what_the_log_does_not_take(typed: Type, memory_log: MemoryLog) -> None:
     assert typed("deposit 1 1") == "error: it was not done: as the test wants it"
     memory_log.fault_next(Fault.PENDING)
     memory_log.fence_fault_rate = 1.0
-    assert (typed("deposit 1 1") or "").startswith("error: nobody knows yet whether it was done: ")
+    assert (typed("deposit 1 1") or "").startswith("error: it is not known yet whether it was done: ")
     memory_log.refuse_next()
     assert (typed("deposit 2 1") or "").startswith("done at 2/0, after 2 tries; ")

@@ -122,7 +122,7 @@ def test_a_broken_invariant_is_noted(entries: list[LedgerEntry | bytes], problem
 def test_an_account_that_moved_is_noted() -> None:
     ledger = applied(LedgerEntry(EntryKind.DEPOSIT, 1, 5), partition=1)
     apply(ledger, LedgerEntry(EntryKind.DEPOSIT, 1, 5), partition=3)
-    assert ledger.problems == ["partition 3, offset 0: account 1 stands in partition 1"]
+    assert ledger.problems == ["partition 3, offset 0: account 1 is in partition 1"]
 
 
 def test_problems_in_words_are_bounded() -> None:
