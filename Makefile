@@ -154,7 +154,11 @@ $(VENV)/.extension: broker/produce/fast_path.c requirements/build_extension.py |
 $(BIN)/python:
 	@sh requirements/make_venv.sh $(VENV)
 
-$(VENV)/.runtime: requirements/runtime.txt pyproject.toml | $(BIN)/python
+# A `pip install .` puts a copy in place of the editable install, an interrupted one leaves no command: both again.
+INSTALLED := $(and $(wildcard $(BIN)/lockstep),$(wildcard $(VENV)/lib/python*/site-packages/_lockstep_broker.pth))
+.PHONY: not-installed
+
+$(VENV)/.runtime: requirements/runtime.txt pyproject.toml $(if $(INSTALLED),,not-installed) | $(BIN)/python
 	@echo "Installing the broker and what it needs into $(VENV) ..."
 	@$(PIP) install --require-hashes --requirement requirements/runtime.txt
 	@$(PIP) install --no-deps --no-build-isolation --no-index --editable .

@@ -167,23 +167,47 @@ def test_system_deps_without_apt_says_so(tools: Path) -> None:
     assert "no apt-get" in done.stderr
 
 
-def test_a_second_serve_only_starts_the_broker(tmp_path: Path) -> None:
-    """With the stamps in place make has nothing to do but exec one process."""
+@pytest.fixture
+def installed(tmp_path: Path) -> Path:
+    """A virtual environment that has everything, as make sees it."""
     venv = tmp_path / "venv"
     (venv / "bin").mkdir(parents=True)
-    stub(venv / "bin", "python")
+    for name in ("python", "lockstep"):
+        stub(venv / "bin", name)
+    packages = venv / "lib" / "python3.11" / "site-packages"
+    packages.mkdir(parents=True)
+    (packages / "_lockstep_broker.pth").touch()
     (venv / ".runtime").touch()
     (venv / ".extension").touch()
+    return venv
+
+
+def dry_run(venv: Path, *words: str) -> list[str]:
+    """The commands that make would run."""
     done = subprocess.run(
-        ["make", "--no-print-directory", "--dry-run", "serve", f"VENV={venv}"],
+        ["make", "--no-print-directory", "--dry-run", *words, f"VENV={venv}"],
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout.splitlines() == [
-        f'exec {venv}/bin/lockstep serve --data-dir "data" --listen "localhost:9092" --processes "1"'
+    return done.stdout.splitlines()
+
+
+def test_a_second_serve_only_starts_the_broker(installed: Path) -> None:
+    """With the stamps in place make has nothing to do but exec one process."""
+    assert dry_run(installed, "serve") == [
+        f'exec {installed}/bin/lockstep serve --data-dir "data" --listen "localhost:9092" --processes "1"'
     ]
+
+
+@pytest.mark.parametrize("gone", ["bin/lockstep", "lib/python3.11/site-packages/_lockstep_broker.pth"])
+def test_an_install_that_pip_has_replaced_or_left_out_is_made_again(installed: Path, gone: str) -> None:
+    (installed / gone).unlink()
+    *before, last = dry_run(installed, "serve")
+    assert any(line.endswith("--no-index --editable .") for line in before)
+    assert last.startswith(f"exec {installed}/bin/lockstep serve ")
+    assert any(line.endswith("--editable .") for line in dry_run(installed, f"{installed}/.runtime"))
 
 
 def test_ci_runs_the_readmes_test_command() -> None:

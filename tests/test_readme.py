@@ -102,6 +102,13 @@ def test_every_block_of_a_page_is_run(page: Path) -> None:
     assert len(blocks) == len(EXPECTED.get(name, ())) + RUN_BELOW.get(name, 0)
 
 
+def test_what_is_installed_into_the_clones_environment_stays_editable() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    pages += [path for name in ("lockstep", "spark_connector") for path in (ROOT / name).rglob("*.py")]
+    for page in pages:
+        assert not re.search(r"pip install ['\"]?\.(\[| |`|$)", page.read_text(), re.MULTILINE), page
+
+
 def test_the_commands_about_clusters_are_there() -> None:
     lines = [
         shlex.split(line, comments=True) for line in CLUSTER.splitlines() if line.startswith("lockstep ")

@@ -15,8 +15,8 @@ try:
     import sqlalchemy as _  # noqa: F401
 except ModuleNotFoundError as error:
     raise ImportError(
-        "lockstep.sql needs SQLAlchemy: pip install '.[sql]' in the clone, elsewhere its path in place of "
-        "the dot",
+        "lockstep.sql needs SQLAlchemy: pip install -e '.[sql]' in the clone, elsewhere pip install "
+        "'/path/to/lockstep[sql]'",
         name=error.name,
     ) from None
 

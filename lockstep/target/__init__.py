@@ -70,8 +70,8 @@ def __getattr__(name: str) -> Any:
         if error.name != "psycopg":
             raise
         raise ImportError(
-            "PostgresStore needs psycopg: pip install '.[sql]' in the clone, elsewhere its path in place of "
-            "the dot",
+            "PostgresStore needs psycopg: pip install -e '.[sql]' in the clone, elsewhere pip install "
+            "'/path/to/lockstep[sql]'",
             name="psycopg",
         ) from None
     return PostgresStore

@@ -302,5 +302,5 @@ def test_only_this_package_needs_sqlalchemy() -> None:
     done = subprocess.run(
         [sys.executable, "-c", without + "import lockstep.sql"], capture_output=True, text=True, check=False
     )
-    assert "ImportError: lockstep.sql needs SQLAlchemy: pip install '.[sql]' in the clone" in done.stderr
+    assert "ImportError: lockstep.sql needs SQLAlchemy: pip install -e '.[sql]' in the clone" in done.stderr
     assert done.stderr.count("Traceback") == 1

@@ -21,5 +21,5 @@ def test_all_names_are_there() -> None:
 def test_without_psycopg_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "lockstep.player.target.postgres")
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(ImportError, match=r"pip install '\.\[sql\]' in the clone"):
+    with pytest.raises(ImportError, match=r"pip install -e '\.\[sql\]' in the clone"):
         lockstep.target.PostgresStore  # noqa: B018
