@@ -57,6 +57,10 @@ _SECURED = tuple(
     f"compat_tests/secured/test_{name}.py" for name in ("failures", "members", "secured_tools", "word_count")
 )
 """What clients do once they are in, and what they say when they are not let in."""
+_OUR_CONNECTOR = "compat_tests/test_spark_"
+_SPARK = ("compat_tests/spark_cases/", _OUR_CONNECTOR)
+_PACKAGING = ("tests/lockstep/test_distribution.py",)
+"""What a wheel and an sdist hold, and what an application sees of them."""
 _CONNECT = frozenset(f"compat_tests/test_{name}.py" for name in ("connect", "debezium", "mirror_maker"))
 LONG_SHARES = (
     "tests/campaigns/test_short_cuts.py",
@@ -99,8 +103,8 @@ def tier_of(
     """The tier of a test: the one that its mark names, or else the one of its place and its parameters.
 
     What Apache Kafka or an older version of a client does is `rest`: it shows no property of Lockstep that
-    the newest versions do not show. So are the cases of Spark's own connector, which compare both brokers,
-    most cases over secured listeners, and the tests of the benchmarks and the campaigns.
+    the newest versions do not show. So are whole programs, Spark with either connector and Kafka Connect,
+    most cases over secured listeners, packages, and the tests of the benchmarks and the campaigns.
     Clients from elsewhere and our connector on Apache Kafka, and an older Spark, are `release`: its own
     client judges cases.
 
@@ -113,12 +117,12 @@ def tier_of(
     clients = {str(found[each]) for each in ("client", "writer") if each in found}
     is_on_kafka = found.get("target") == harness.KafkaTarget.name
     is_older_spark = found.get("spark_version", harness.SPARK_VERSION) != harness.SPARK_VERSION
-    is_our_connector = path.startswith("compat_tests/test_spark_")
+    is_our_connector = path.startswith(_OUR_CONNECTOR)
     if is_older_spark or (is_on_kafka and (is_our_connector or not clients <= {harness.Java.name})):
         return "release"
     if is_on_kafka or clients & harness.SECOND_VERSIONS:
         return "rest"
-    if path.startswith(("compat_tests/spark_cases/", *_SECURED, *_TOOLS)):
+    if path in _CONNECT or path.startswith((*_SPARK, *_SECURED, *_TOOLS, *_PACKAGING)):
         return "rest"
     is_quick = path.startswith(_QUICK) and not path.startswith(_NOT_QUICK) and not needs_java
     return "quick" if is_quick else "test"

@@ -107,7 +107,6 @@ def _records(client: Client, topic: str, count: int, partitions: tuple[int, ...]
     return [(each.content(), each.timestamp_ms, each.partition) for each in found]
 
 
-@pytest.mark.tier(name="rest")
 @pytest.mark.case(AREA, "records of the other broker, each once; settings of topics; offsets of a group")
 def test_mirror(mirror: Mirror, raw: RawConnection) -> None:
     base = int(time.time() * 1000) - 3_600_000

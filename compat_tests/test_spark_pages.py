@@ -20,7 +20,7 @@ _PAGES = ("spark.md", "spark_sink.md")
 _TIMEOUT_S = 600
 """For one program, whose JVM starts in half a minute, or in minutes on busy processors."""
 
-pytestmark = [pytest.mark.tier(name="rest"), pytest.mark.timeout(3 * _TIMEOUT_S + 60)]
+pytestmark = pytest.mark.timeout(3 * _TIMEOUT_S + 60)
 
 
 def _run(words: list[str], broker: LockstepTarget, directory: Path, stdin: str = "") -> str:

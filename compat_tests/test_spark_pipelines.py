@@ -35,7 +35,7 @@ from tests.lockstep.postgres import PostgresMissing, postgres
 from tests.spark_connector.documented_archive import pack_documented
 from tests.spark_connector.rows import rows_of, stored
 
-pytestmark = [pytest.mark.tier(name="rest"), pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 
 PARTITIONS = 3
 SHAPE = Shape(seed=11, events=3000, accounts=200)

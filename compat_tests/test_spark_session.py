@@ -59,7 +59,6 @@ def test_refused() -> None:
     assert said.startswith("a Spark session without Spark's Kafka connector runs already: stop it")
 
 
-@pytest.mark.tier(name="rest")
 def test_without_jars(tmp_path: Path) -> None:
     with LockstepTarget(directory=tmp_path) as broker:
         found = _run("without_jars", broker.bootstrap, "missing-topic")
@@ -68,12 +67,10 @@ def test_without_jars(tmp_path: Path) -> None:
     assert said.startswith('this session has format("lockstep") and not format("kafka")')
 
 
-@pytest.mark.tier(name="rest")
 def test_spark_fetches_the_connector_where_kafka_is_asked_for(tmp_path: Path) -> None:
     assert _run("resolved", str(tmp_path / "ivy")) == {"found": True}
 
 
-@pytest.mark.tier(name="rest")
 @pytest.mark.case(_AREA, "executors in processes of their own read with what the session sends them")
 def test_shipped(target: Target, raw: RawConnection, new_topic: NewTopic) -> None:
     topic = new_topic()

@@ -17,7 +17,6 @@ from compat_tests.line_driver import DriverFailed, LineDriver
 from compat_tests.targets import LockstepTarget
 from tests.campaigns.exactly_once import committed
 
-pytestmark = pytest.mark.tier(name="rest")
 PARTITIONS = 3
 
 

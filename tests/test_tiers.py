@@ -57,7 +57,9 @@ def test_of_a_client(client, target): pass
         ("compat_tests/secured/test_failures.py", {"target": "lockstep", "client": "kcat"}, "rest"),
         ("compat_tests/secured/test_failures.py", {"target": "kafka", "client": "kcat"}, "release"),
         ("compat_tests/test_spark_new.py", {"target": "kafka"}, "release"),
-        ("compat_tests/test_spark_new.py", {"target": "lockstep"}, "test"),
+        ("compat_tests/test_spark_new.py", {"target": "lockstep"}, "rest"),
+        ("compat_tests/test_connect.py", {"target": "lockstep-3"}, "rest"),
+        ("tests/lockstep/test_distribution.py", {}, "rest"),
         (
             "compat_tests/test_new.py",
             {"target": "kafka", "client": "Java 4.4.0", "writer": "kcat"},

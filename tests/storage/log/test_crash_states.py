@@ -10,9 +10,9 @@ from tests.storage.log.planted_faults import FAULTS
 
 
 def test_every_state_a_crash_leaves_recovers() -> None:
-    found = enumerate_states(2500, seed=7)
+    found = enumerate_states(1200, seed=7)
     assert found.problems == []
-    assert set(found.counts) == set(SCENARIOS) and min(found.counts.values()) > 50
+    assert set(found.counts) == set(SCENARIOS) and min(found.counts.values()) > 20
 
 
 @pytest.mark.tier(name="rest")
