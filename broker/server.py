@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from lockstep.broker.assembly import Assembly
-from lockstep.broker.controller.first_users import FirstUser, add_first_users, parse_first_users
+from lockstep.broker.controller.initial_scram_users import FirstUser, add_first_users, parse_first_users
 from lockstep.broker.coordination.expiration_loop import ExpirationLoop
 from lockstep.broker.maintenance.full_disks import FullDisks
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP

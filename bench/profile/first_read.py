@@ -28,7 +28,7 @@ import uvloop
 
 from lockstep.storage.log import batch_reader, batch_verification
 from lockstep.storage.log.batch_index import BatchIndex
-from lockstep.storage.log.verified import VerifiedRangesCache
+from lockstep.storage.log.verified_batches import VerifiedRangesCache
 from lockstep.testing import broker_in_thread
 
 TOPIC: Final = "backlog"

@@ -56,7 +56,7 @@ _RULES: Final = (
         r".*[ /]broker/(produce|locks|fetch)/|.*[ /]broker/requests/errors\.py|.*[ /]protocol/records/",
         VALIDATE,
     ),
-    (r".*[ /]broker/[^/]+/api/|.*[ /]broker/metadata/leader_epochs\.py", VALIDATE),
+    (r".*[ /]broker/[^/]+/api/|.*[ /]broker/metadata/leader_epoch_check\.py", VALIDATE),
     (r".*[ /]protocol/|.*[ /]broker/requests/router\.py|.*[ /]broker/network/", PARSE),
 )
 _COMPILED: Final = tuple((re.compile(pattern), stage) for pattern, stage in _RULES)

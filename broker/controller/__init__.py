@@ -8,7 +8,7 @@
 | `rejected_creations` | topics whose creation was rejected lately, which are not auto-created |
 | `replica_assignment` | replicas that a client names for new partitions |
 | `partition_commands` | commands to the leaders of data groups: open and close partitions |
-| `first_users` | the SCRAM users that a setting names |
+| `initial_scram_users` | the SCRAM users that a setting names |
 | `token_expiration` | delegation tokens that are over, removed |
 | `metadata_version_control` | which commands the metadata version allows; when a higher one is recorded |
 | `orphan_partitions` | partitions without a topic, found and closed |
@@ -20,7 +20,7 @@
 | `reassignment` | partitions that clients move, by whole log groups |
 | `cluster_admin` | nodes added and removed, preferred leaders |
 | `transfer_requests` | requests to leaders to transfer their leadership |
-| `cluster_status`, `group_report` | the cluster's status, and a log group's by its leader |
+| `cluster_status`, `log_group_report` | the cluster's status, and a log group's by its leader |
 | `damage_reports` | damaged offset ranges on each node, and skipping them |
 | `raft_voters` | the errors of AddRaftVoter and RemoveRaftVoter |
 

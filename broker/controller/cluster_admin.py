@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from lockstep.broker.controller.cluster_status import GroupReports
-from lockstep.broker.controller.group_report import Document
+from lockstep.broker.controller.log_group_report import Document
 from lockstep.broker.controller.topics import Topics
 from lockstep.broker.controller.transfer_requests import TransferRequests
 from lockstep.broker.membership.placement import with_node, without_node

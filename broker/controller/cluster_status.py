@@ -1,7 +1,7 @@
 """The cluster's status as one node knows it: nodes, log groups, and the progress of each group's members.
 
-Owns: requests for the report of a group (`group_report.py`), which only its leader can give. Invariant: what
-no leader confirms now is unknown, never guessed. Does not: change anything (`cluster_admin.py` does).
+Owns: requests for the report of a group (`log_group_report.py`), which only its leader can give. Invariant:
+what no leader confirms now is unknown, never guessed. Does not: change anything (`cluster_admin.py` does).
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from lockstep.broker.controller.damage_reports import DamageReports
-from lockstep.broker.controller.group_report import Document, report
+from lockstep.broker.controller.log_group_report import Document, report
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, MetadataCache
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.peers.controller_quorum import ControllerQuorum

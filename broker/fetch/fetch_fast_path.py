@@ -34,7 +34,7 @@ from lockstep.broker.fetch.fetch_session import (
     FetchSession,
 )
 from lockstep.broker.fetch.plain_read import FLEXIBLE_MIN_VERSION, PlainRead, Requested
-from lockstep.broker.metadata.leader_epochs import NO_EPOCH
+from lockstep.broker.metadata.leader_epoch_check import NO_EPOCH
 from lockstep.broker.requests.fast_path import FastConnection
 from lockstep.broker.requests.request_context import ClientContext, PendingResponse
 from lockstep.broker.requests.router import Route

@@ -10,7 +10,7 @@ KIP-320; Kafka's Partition.localLogWithEpochOrThrow. Where this is not what Kafk
 
 from __future__ import annotations
 
-from lockstep.broker.metadata.leader_epochs import epoch_mismatch
+from lockstep.broker.metadata.leader_epoch_check import epoch_mismatch
 from lockstep.broker.metadata.metadata_cache import Partition
 from lockstep.protocol.errors import ErrorCode
 from lockstep.storage.log_group import LogGroup

@@ -15,7 +15,7 @@ from lockstep.broker.fetch.fetch_session import FetchItem
 from lockstep.broker.fetch.follower_fetch import follower_error, offset_error
 from lockstep.broker.fetch.replica_selector import RackAwareReplicaSelector
 from lockstep.broker.metadata.current_leader import FETCH_ERRORS, FETCH_MIN_VERSION, current_leader
-from lockstep.broker.metadata.leader_epochs import end_of_epoch, epoch_error
+from lockstep.broker.metadata.leader_epoch_check import end_of_epoch, epoch_error
 from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition
 from lockstep.broker.requests.request_context import ClientContext
 from lockstep.protocol.acl_codes import AclOperation, AclResourceType

@@ -17,7 +17,7 @@ from lockstep.broker.fetch.aborted_transactions import aborted_transactions
 from lockstep.broker.fetch.fetch_session import FetchContext, FetchItem
 from lockstep.broker.fetch.follower_fetch import is_whole
 from lockstep.broker.fetch.partition_check import PartitionCheck
-from lockstep.broker.metadata.leader_epochs import log_read_failure, read_error
+from lockstep.broker.metadata.leader_epoch_check import log_read_failure, read_error
 from lockstep.broker.metadata.metadata_cache import Partition
 from lockstep.broker.metadata.topic_names import MAX_NAME_CHARACTERS
 from lockstep.broker.network.unsent_bytes import UnsentBytes

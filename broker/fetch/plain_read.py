@@ -17,7 +17,7 @@ from lockstep.broker.fetch.aborted_transactions import aborted_transactions
 from lockstep.broker.fetch.fetch_session import FetchItem
 from lockstep.broker.fetch.partition_check import PartitionCheck
 from lockstep.broker.fetch.partition_reads import ReadLimits, read_from_memory
-from lockstep.broker.metadata.leader_epochs import NO_EPOCH
+from lockstep.broker.metadata.leader_epoch_check import NO_EPOCH
 from lockstep.broker.metadata.metadata_cache import Partition
 from lockstep.protocol.frame_reader import LENGTH_BYTES
 from lockstep.protocol.primitives import Buffer, uvarint_bytes

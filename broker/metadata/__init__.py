@@ -15,7 +15,7 @@
 | `replica_change` | the replicas that a reassignment adds and removes |
 | `replica_state` | replicas, leader and in-sync replicas of a partition, as Metadata reports them |
 | `current_leader` | the leader in error responses of Produce and Fetch (KIP-951) |
-| `leader_epochs` | checks of a client's leader epoch |
+| `leader_epoch_check` | checks of a client's leader epoch |
 | `topic_names` | which names a topic may have |
 | `topic_validation` | checks of a topic to be created |
 

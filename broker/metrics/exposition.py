@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from lockstep.broker.controller.group_report import report
+from lockstep.broker.controller.log_group_report import report
 from lockstep.broker.maintenance.damage import group_damage
 from lockstep.build_info import VERSION, commit
 

@@ -12,7 +12,7 @@
 | `connection_registry` | all clients: limits, joint writes, idle connections |
 | `throttles` | clients over their quotas: throttle times, and muted connections |
 | `channel_mute` | one client that is throttled: not read, and closed with its client |
-| `hang_up` | which clients have closed a connection that is not read |
+| `disconnect_detection` | which clients have closed a connection that is not read |
 | `response_encoder` | responses to bytes |
 | `unsent_bytes` | bytes of responses that wait for their clients |
 | `receive_memory` | memory of large requests that have not arrived in full |

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from copy import copy
 from typing import Any, Final, Protocol
 
-from lockstep.broker.network.hang_up import find_hung_up
+from lockstep.broker.network.disconnect_detection import find_hung_up
 from lockstep.broker.network.response_encoder import EncodedReply, ReplySink
 from lockstep.broker.quotas.quota_entity import (
     CONSUMER_BYTE_RATE,

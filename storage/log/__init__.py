@@ -12,7 +12,7 @@
 | small files | `state_file`, `checkpoint_file`, `origin_file` |
 | writing | `writer`, `segment_pool` (files made ready), `background_maintenance` (index files, checkpoints) |
 | reading by offset and time | `tail_cache`, `shared_reads`, `batch_reader`, `read_plan` |
-| a read's checks | `batch_verification`, `verified` (what passed them lately) |
+| a read's checks | `batch_verification`, `verified_batches` (what passed them lately) |
 | what is known to be damaged | `damage`; of a stopped log all that is, `damage_search` |
 | reading by index and LSN | `recent_frames`, `frame_reader`; `lsn_lookup` from LSNs and offsets to frames |
 | which segments there are | `segments`, `partition_spans`; `sealed_segment` (one, for retention) |

@@ -6,7 +6,7 @@ cache holds is read (RWF_NOWAIT), so that the event loop never waits for a disk.
 What another reader has just read is not read again (`shared_reads.py`).
 A batch that was cleaned away is a row of length 0, or freed with its whole segment: it is passed over. A read
 that meets a truncation, an installation or a rewriting begins again with what is there now.
-Every batch that is read from a file is verified, unless the `verified` cache has it: its own CRC-32C, and
+Every batch that is read from a file is verified, unless `verified_batches` has it: its own CRC-32C, and
 against the index the fields that this leaves out. A run of batches is verified by its CRC-32C in the index;
 where that differs, or not all of it is there, it is read again by its batches. A changed byte never leaves
 the log (decision 45). A read ends before a damaged batch. A read that begins at one raises DamagedBatch, or
@@ -39,7 +39,7 @@ from lockstep.storage.log.read_plan import (
 from lockstep.storage.log.run_table import MAX_VALUE
 from lockstep.storage.log.segments import Segment, SegmentTable
 from lockstep.storage.log.shared_reads import SharedReads
-from lockstep.storage.log.verified import VerifiedRangesCache
+from lockstep.storage.log.verified_batches import VerifiedRangesCache
 from lockstep.storage.types import (
     CONTROL_PARTITION,
     NOTES_PARTITION,

@@ -7,7 +7,7 @@ from typing import cast
 
 from cryptography.x509 import Certificate
 
-from lockstep.broker.controller.first_users import FirstUser
+from lockstep.broker.controller.initial_scram_users import FirstUser
 from lockstep.broker.security.certificate_authority import Issued
 from lockstep.broker.security.delegation_tokens import DelegationTokenRules
 from lockstep.broker.security.key_store import KeyStore

@@ -45,7 +45,7 @@ from lockstep.protocol.messages.init_producer_id import InitProducerIdRequest
 from lockstep.protocol.messages.join_group import JoinGroupRequest, JoinGroupRequestProtocol
 from lockstep.protocol.messages.leave_group import LeaveGroupRequest, MemberIdentity
 from lockstep.storage.log.batch_index import INDEX_COST_BYTES
-from lockstep.storage.log.verified import MAX_OWNERS
+from lockstep.storage.log.verified_batches import MAX_OWNERS
 from tests.broker.wire import Client, batch, fetch_request, produce_request
 from tests.campaigns import churn_security, evidence
 from tests.player.driver.doubles import MemoryLog, MemoryStreams, MemoryTarget, route, settings, until

@@ -13,7 +13,7 @@ from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer, clus
 from lockstep.broker.controller.cluster_admin import ClusterAdmin
 from lockstep.broker.controller.cluster_status import ClusterStatus
 from lockstep.broker.controller.damage_reports import DamageReports
-from lockstep.broker.controller.group_report import Document
+from lockstep.broker.controller.log_group_report import Document
 from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import ClientContext, Needs, RequestHandler

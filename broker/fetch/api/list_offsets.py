@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Final
 
 from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
-from lockstep.broker.metadata.leader_epochs import epoch_at, epoch_error, log_read_failure, read_error
+from lockstep.broker.metadata.leader_epoch_check import epoch_at, epoch_error, log_read_failure, read_error
 from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
 from lockstep.protocol.acl_codes import AclOperation, AclResourceType

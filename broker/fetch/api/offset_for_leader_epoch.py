@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
-from lockstep.broker.metadata.leader_epochs import end_of_epoch, epoch_error
+from lockstep.broker.metadata.leader_epoch_check import end_of_epoch, epoch_error
 from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.requests.request_context import ClientContext, RequestHandler
 from lockstep.protocol.acl_codes import AclOperation, AclResourceType

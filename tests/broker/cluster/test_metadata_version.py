@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.broker.controller.group_report import Document
+from lockstep.broker.controller.log_group_report import Document
 from lockstep.broker.metadata import metadata_image
 from lockstep.broker.metadata.metadata_version import LATEST_VERSION, UNREPORTED_VERSION
 from lockstep.broker.settings.authorizer_settings import STANDARD_AUTHORIZER

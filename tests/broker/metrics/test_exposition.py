@@ -9,7 +9,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.registry import Collector
 
-from lockstep.broker.controller.group_report import Document
+from lockstep.broker.controller.log_group_report import Document
 from lockstep.broker.metrics import exposition
 from lockstep.broker.metrics.exposition import GroupCollector, NodeCollector
 from lockstep.broker.server import Broker

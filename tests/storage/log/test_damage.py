@@ -12,7 +12,7 @@ from lockstep.storage.log.damage import DAMAGE_NAME, MAX_RANGES
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.format import BATCH_PREFIX, BATCH_PREFIX_BYTES
 from lockstep.storage.log.segments import Segment
-from lockstep.storage.log.verified import VerifiedRangesCache
+from lockstep.storage.log.verified_batches import VerifiedRangesCache
 from lockstep.storage.types import NO_PARTITION, Buffer, DamagedBatch
 from tests.storage.log.crash_world import DIRECTORY, GROUP, OPTIONS
 from tests.storage.log.simulated_disk import Image, SimulatedFileSystem

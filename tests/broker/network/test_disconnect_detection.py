@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lockstep.broker.network.hang_up import find_hung_up
+from lockstep.broker.network.disconnect_detection import find_hung_up
 
 
 @pytest.fixture

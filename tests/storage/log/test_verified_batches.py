@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lockstep.storage.log.verified import (
+from lockstep.storage.log.verified_batches import (
     MAX_OWNERS,
     MAX_RANGES,
     MERGE_SECONDS,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from lockstep.broker.controller import first_users
-from lockstep.broker.controller.first_users import FirstUser, add_first_users, parse_first_users
+from lockstep.broker.controller import initial_scram_users
+from lockstep.broker.controller.initial_scram_users import FirstUser, add_first_users, parse_first_users
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.security.scram_users import ScramChange
 from lockstep.broker.server import Broker
@@ -58,7 +58,7 @@ def test_mistakes_show_no_password(text: str, problem: str) -> None:
 
 
 async def test_they_are_stored_once_this_node_is_the_controller(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(first_users, "POLL_INTERVAL_SECONDS", 0)
+    monkeypatch.setattr(initial_scram_users, "POLL_INTERVAL_SECONDS", 0)
     stored: dict[tuple[str, str], ScramChange] = {}
     leads, failures = False, [RequestError(ErrorCode.NOT_CONTROLLER, "not any more")]
 

@@ -6,7 +6,7 @@ from itertools import combinations
 from types import SimpleNamespace
 from typing import cast
 
-from lockstep.broker.metadata.leader_epochs import end_of_epoch, epoch_at
+from lockstep.broker.metadata.leader_epoch_check import end_of_epoch, epoch_at
 from lockstep.broker.metadata.metadata_cache import Partition
 from lockstep.storage.partition import PartitionLog
 
