@@ -17,7 +17,7 @@ from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, Final
 
 from lockstep.broker.assembly import Assembly
-from lockstep.broker.controller.initial_scram_users import FirstUser, add_first_users, parse_first_users
+from lockstep.broker.controller.initial_scram_users import InitialUser, add_initial_users, parse_initial_users
 from lockstep.broker.coordination.expiration_loop import ExpirationLoop
 from lockstep.broker.maintenance.full_disks import FullDisks
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
@@ -112,7 +112,7 @@ class Broker:
         self._sockets: dict[Listener, list[socket.socket]] = {}
         self._ports: dict[Listener, int] = {}
         self._securities = ListenerSecurities(self._scram_credentials, self._token_login)
-        self._first_users: tuple[FirstUser, ...] = ()
+        self._initial_users: tuple[InitialUser, ...] = ()
         self._servers: list[asyncio.Server] = []
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -214,7 +214,7 @@ class Broker:
             if settings.lockstep_metrics_security_protocol == SSL:
                 self._securities.open_tls(settings, metrics)
         self._securities.open(settings, settings.client_listeners())
-        self._first_users = parse_first_users(settings.lockstep_scram_users)
+        self._initial_users = parse_initial_users(settings.lockstep_scram_users)
         for listener in settings.client_listeners():
             sockets = self._sockets[listener] = bind(listener)
             self._ports[listener] = sockets[0].getsockname()[1]
@@ -260,11 +260,11 @@ class Broker:
             self._background(self._securities.watch())
         if self._securities.token_keys:
             self._background(self._securities.refresh_token_keys())
-        if self._first_users:
+        if self._initial_users:
             topics, image = assembly.topics, assembly.image
             self._background(
-                add_first_users(
-                    self._first_users, lambda: topics.leads, lambda: image.scram, assembly.record_scram
+                add_initial_users(
+                    self._initial_users, lambda: topics.leads, lambda: image.scram, assembly.record_scram
                 )
             )
         await self._listen(assembly.connections)

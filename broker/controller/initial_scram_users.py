@@ -37,7 +37,7 @@ _OPTIONS: Final = frozenset({"name", "password", "iterations"})
 
 
 @dataclass(frozen=True)
-class FirstUser:
+class InitialUser:
     """One user of the setting."""
 
     mechanism: str
@@ -46,9 +46,9 @@ class FirstUser:
     iterations: int
 
 
-def parse_first_users(text: str) -> tuple[FirstUser, ...]:
+def parse_initial_users(text: str) -> tuple[InitialUser, ...]:
     """The users of the setting. Raises ConfigError, which shows no password."""
-    users: list[FirstUser] = []
+    users: list[InitialUser] = []
     position = 0
     while position < len(text):
         parsed = _USER.match(text, position)
@@ -70,7 +70,7 @@ def parse_first_users(text: str) -> tuple[FirstUser, ...]:
             raise _error(f"iterations of user {len(users) + 1}: from {MIN_ITERATIONS} to {MAX_ITERATIONS}")
         if any((each.mechanism, each.name) == (parsed["mechanism"], options["name"]) for each in users):
             raise _error(f"{parsed['mechanism']} of {options['name']} is there twice")
-        users.append(FirstUser(parsed["mechanism"], options["name"], options["password"], int(iterations)))
+        users.append(InitialUser(parsed["mechanism"], options["name"], options["password"], int(iterations)))
     return tuple(users)
 
 
@@ -78,8 +78,8 @@ def _error(problem: str) -> ConfigError:
     return ConfigError(SETTING, "[hidden]", problem)
 
 
-async def add_first_users(
-    users: Sequence[FirstUser],
+async def add_initial_users(
+    users: Sequence[InitialUser],
     is_controller: Callable[[], bool],
     stored: Callable[[], Collection[tuple[str, str]]],
     record: Callable[[Sequence[ScramChange]], Awaitable[None]],
@@ -102,7 +102,7 @@ async def add_first_users(
         await asyncio.sleep(POLL_INTERVAL_SECONDS)
 
 
-def _change(user: FirstUser) -> ScramChange:
+def _change(user: InitialUser) -> ScramChange:
     mechanism, salt = MECHANISMS[user.mechanism], os.urandom(SALT_BYTES)
     salted = salt_password(mechanism, user.password, salt, user.iterations)
     return ScramChange(user.mechanism, user.name, salted_credential(mechanism, salt, salted, user.iterations))

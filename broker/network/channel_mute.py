@@ -51,7 +51,7 @@ class ChannelMute:
         connected_socket = self._transport.get_extra_info("socket")
         return -1 if connected_socket is None else int(connected_socket.fileno())
 
-    def on_hang_up(self, unread_bytes: int | None) -> None:
+    def on_disconnect_detected(self, unread_bytes: int | None) -> None:
         """The client has closed a muted connection, with so many bytes unread (None: by a reset): close it,
         unless requests are left to serve, as those without acknowledgement must not be lost."""
         if unread_bytes is None:

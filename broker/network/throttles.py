@@ -65,7 +65,7 @@ class ThrottledConnection(ReplySink, Protocol):
     def fileno(self) -> int:
         """The descriptor of its socket; negative for none."""
 
-    def on_hang_up(self, unread_bytes: int | None) -> None:
+    def on_disconnect_detected(self, unread_bytes: int | None) -> None:
         """The client has closed it, with so many bytes unread; None: by a reset."""
 
 
@@ -165,7 +165,7 @@ class Throttles:
         for descriptor, unread_bytes in find_hung_up(open_ones).items():
             connection = open_ones[descriptor]
             is_refused = self._muted[connection].is_refused
-            connection.on_hang_up(None if is_refused else unread_bytes)
+            connection.on_disconnect_detected(None if is_refused else unread_bytes)
         self._is_watching = bool(self._muted)
         if self._is_watching:
             self._loop.call_later(HANG_UP_SECONDS, self._watch)

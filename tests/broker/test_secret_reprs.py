@@ -7,7 +7,7 @@ from typing import cast
 
 from cryptography.x509 import Certificate
 
-from lockstep.broker.controller.initial_scram_users import FirstUser
+from lockstep.broker.controller.initial_scram_users import InitialUser
 from lockstep.broker.security.certificate_authority import Issued
 from lockstep.broker.security.delegation_tokens import DelegationTokenRules
 from lockstep.broker.security.key_store import KeyStore
@@ -36,7 +36,7 @@ def test_no_repr_has_a_secret() -> None:
         Issued(secret, cast(Certificate, None)),
         Credential(b"", secret, secret, 4096),
         Requested("alice", 1, 4096, b"", secret),
-        FirstUser("SCRAM-SHA-256", "alice", SECRET, 4096),
+        InitialUser("SCRAM-SHA-256", "alice", SECRET, 4096),
         parse_jaas(f"a.Module required password={SECRET};"),
     ]
     assert [type(each).__name__ for each in values if SECRET in repr(each)] == []

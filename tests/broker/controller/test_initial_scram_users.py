@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.broker.controller import initial_scram_users
-from lockstep.broker.controller.initial_scram_users import FirstUser, add_first_users, parse_first_users
+from lockstep.broker.controller.initial_scram_users import InitialUser, add_initial_users, parse_initial_users
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.security.scram_users import ScramChange
 from lockstep.broker.server import Broker
@@ -35,7 +35,7 @@ ADMIN = "SCRAM-SHA-512=[name=admin,password=secret]"
     ],
 )
 def test_users_of_the_setting(text: str, users: list[tuple[str, str, str, int]]) -> None:
-    assert parse_first_users(text) == tuple(FirstUser(*each) for each in users)
+    assert parse_initial_users(text) == tuple(InitialUser(*each) for each in users)
 
 
 @each_case(
@@ -53,7 +53,7 @@ def test_users_of_the_setting(text: str, users: list[tuple[str, str, str, int]])
 )
 def test_mistakes_show_no_password(text: str, problem: str) -> None:
     with pytest.raises(ConfigError, match=problem) as refused:
-        parse_first_users(text)
+        parse_initial_users(text)
     assert "hush" not in str(refused.value) and "secret" not in str(refused.value)
 
 
@@ -67,8 +67,8 @@ async def test_they_are_stored_once_this_node_is_the_controller(monkeypatch: pyt
             raise failures.pop()
         stored.update({(each.mechanism, each.user): each for each in changes})
 
-    users = parse_first_users(f"{ADMIN},SCRAM-SHA-256=[name=b,password=x]")
-    adding = asyncio.ensure_future(add_first_users(users, lambda: leads, lambda: stored, record))
+    users = parse_initial_users(f"{ADMIN},SCRAM-SHA-256=[name=b,password=x]")
+    adding = asyncio.ensure_future(add_initial_users(users, lambda: leads, lambda: stored, record))
     for _ in range(5):
         await asyncio.sleep(0)
     assert not stored and not adding.done()
@@ -76,7 +76,7 @@ async def test_they_are_stored_once_this_node_is_the_controller(monkeypatch: pyt
     await asyncio.wait_for(adding, 20)
     assert not failures and list(stored) == [("SCRAM-SHA-512", "admin"), ("SCRAM-SHA-256", "b")]
     former = dict(stored)
-    await asyncio.wait_for(add_first_users(users, lambda: leads, lambda: stored, record), 20)
+    await asyncio.wait_for(add_initial_users(users, lambda: leads, lambda: stored, record), 20)
     assert stored == former
 
 

@@ -334,7 +334,7 @@ async def test_a_muted_connection_may_be_idle_and_one_whose_time_slice_is_over_i
 async def test_a_muted_connection_whose_client_hangs_up_is_closed(broker: Broker) -> None:
     rig = Rig(broker)
     rig.connection.mute()
-    rig.connection.on_hang_up(24)  # the end of a TLS session
+    rig.connection.on_disconnect_detected(24)  # the end of a TLS session
     assert rig.transport.closed
     rig.connection.unmute()
     assert rig.connection.is_closing
@@ -346,16 +346,16 @@ async def test_requests_that_a_client_leaves_behind_are_served_before_its_end(br
     for each in (unread, queued, half):
         each.connection.mute()
     queued.receive(ask(1))
-    unread.connection.on_hang_up(100)
-    queued.connection.on_hang_up(0)
-    half.connection.on_hang_up(1)
+    unread.connection.on_disconnect_detected(100)
+    queued.connection.on_disconnect_detected(0)
+    half.connection.on_disconnect_detected(1)
     assert not any(each.transport.closed for each in (unread, queued, half))
     queued.connection.unmute()
     assert queued.asked() == [1]
-    half.connection.on_hang_up(0)
+    half.connection.on_disconnect_detected(0)
     assert half.transport.closed
     queued.connection.mute()
-    queued.connection.on_hang_up(None)
+    queued.connection.on_disconnect_detected(None)
     assert queued.transport.closed
 
 

@@ -76,7 +76,7 @@ class FakeConnection:
     def fileno(self) -> int:
         return -1 if self.socket is None else self.socket.fileno()
 
-    def on_hang_up(self, unread_bytes: int | None) -> None:
+    def on_disconnect_detected(self, unread_bytes: int | None) -> None:
         self.hung_up.append(unread_bytes)
 
     def on_response(self, *_: object) -> None:
