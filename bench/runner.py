@@ -323,7 +323,7 @@ class Comparison(Measurement[P, S]):
         rows = [row for row in result["comparison"] if row["ratio"] in required and not row["met"]]
         values = ["no figures" if row["value"] is None else f"{row['value']:.2f}" for row in rows]
         return [
-            f"{row['ratio']} is {value}, wanted {row.get('goal', 'a figure')}"
+            f"{row['ratio']} is {value}, the goal is {row.get('goal', 'a figure')}"
             for row, value in zip(rows, values, strict=True)
         ]
 

@@ -136,11 +136,11 @@ def compare(
     `shown` goals stand beside their ratio; only `required` ones have to be there.
     """
     found = values_of(sessions)
-    wanted = {goal.ratio: goal for goal in (*shown, *required)}
+    expected = {goal.ratio: goal for goal in (*shown, *required)}
     needed = {goal.ratio for goal in required}
     rows: list[dict[str, Any]] = []
     for ratio in ratios.values():
-        goal = wanted.get(ratio.name)
+        goal = expected.get(ratio.name)
         subject = found.get((SUBJECT, ratio.figure, ratio.policies[0]))
         if ratio.own:
             baseline = found.get((SUBJECT, ratio.own, ratio.policies[0]))

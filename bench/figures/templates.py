@@ -1,8 +1,8 @@
-"""The texts of the pages: `bench/texts/NAME.txt`, with places for what a result says.
+"""The texts of the pages: `bench/texts/NAME.txt`, with placeholders for the fields of a result.
 
-Owns: what a place may name. `{facts}`, `{reservations}`, `{table}` (the ratios), `{written}` (what reached
-the disk) and `{failed}` are made of any comparison; `{result[...]}` is the result itself; other
-names are given. A paragraph that comes to nothing is left out. Links are written as for a page in docs/.
+Owns: the names of placeholders. `{facts}`, `{reservations}`, `{table}` (the ratios), `{written}` (what
+reached the disk) and `{failed}` are computed from any comparison; `{result[...]}` is the result itself; other
+names are given. An empty paragraph is left out. Links are written as for a page in docs/.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bench.figures import tables
 from bench.settings import RECORD_BYTES
 
 TEXTS: Final = Path(__file__).parent.parent / "texts"
-_MADE: Final[dict[str, Callable[[dict[str, Any]], Any]]] = {
+_COMPUTED: Final[dict[str, Callable[[dict[str, Any]], Any]]] = {
     "facts": tables.facts,
     "reservations": tables.reservations,
     "table": lambda result: tables.table(result, "github"),
@@ -25,18 +25,18 @@ _MADE: Final[dict[str, Callable[[dict[str, Any]], Any]]] = {
 }
 
 
-class _Places(dict[str, Any]):
+class _Placeholders(dict[str, Any]):
     def __missing__(self, name: str) -> Any:
-        return _MADE[name](self["result"])
+        return _COMPUTED[name](self["result"])
 
 
 def fill_text(name: str, result: dict[str, Any] | None = None, **given: Any) -> str:
-    """The text of this name, its places filled. KeyError for a place that nothing fills."""
-    text = (TEXTS / f"{name}.txt").read_text().format_map(_Places(given, result=result or {}))
+    """The text of this name, its placeholders filled. KeyError for an unknown placeholder."""
+    text = (TEXTS / f"{name}.txt").read_text().format_map(_Placeholders(given, result=result or {}))
     return tables.join_parts(part.strip("\n") for part in text.split("\n\n"))
 
 
 def fill_line(name: str, line: str, **given: Any) -> str:
-    """The line of a text that begins with this word and a colon, its places filled."""
+    """The line of a text that begins with this word and a colon, its placeholders filled."""
     lines = dict(each.split(": ", 1) for each in (TEXTS / f"{name}.txt").read_text().splitlines())
     return lines[line].format_map(given)

@@ -105,8 +105,8 @@ def visits_of(workloads: Sequence[Workload], rows: Rows, again: bool) -> list[Vi
 
 def plan(cells: Sequence[Cell], rounds: int) -> list[tuple[int, Broker]]:
     """(round, broker) of each session, each second round mirrored."""
-    wanted = {cell.target for cell in cells}
-    one = [broker for broker in BROKERS if wanted & set(broker.targets.values())]
+    targets = {cell.target for cell in cells}
+    one = [broker for broker in BROKERS if targets & set(broker.targets.values())]
     return [(number, each) for number in range(rounds) for each in (one if number % 2 == 0 else one[::-1])]
 
 

@@ -1,4 +1,4 @@
-"""The grid in docs/benchmarks/grid.md: which rows are of today's cells, and what is said above its tables."""
+"""The grid in docs/benchmarks/grid.md: the rows of today's cells, and the text above its tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ KIND = "full"
 
 
 def collect_rows(directory: Path) -> dict[str, Any]:
-    """The rows below a directory that are of today's cells, or of no file that there is, as one result; facts
+    """The rows below a directory of today's cells, or of workloads without a file, as one result; the facts
     are those of the newest cell.
 
     Raises Unreadable without rows, ValueError with those of quick runs, MixedMachines where a table is of
@@ -28,13 +28,13 @@ def collect_rows(directory: Path) -> dict[str, Any]:
     paths = paths_of(directory)
     names = ("cell", "settings", "started", "code", "machine")
     workloads = read_all()
-    wanted = {
+    expected = {
         str(cell): cell.digest for each in workloads for nodes in each.nodes for cell in cells_of(each, nodes)
     }
     found: list[Row] = [{"workload": path.parent.name, **read(path, *names)} for path in paths]
     files = {each.name for each in workloads}
     rows = [
-        row for row in found if row["workload"] not in files or wanted.get(row["cell"]) == row.get("digest")
+        row for row in found if row["workload"] not in files or expected.get(row["cell"]) == row.get("digest")
     ]
     if not rows:
         raise Unreadable(f"{directory.name} has no rows of today's workloads: python -m bench full")
@@ -51,8 +51,8 @@ def collect_rows(directory: Path) -> dict[str, Any]:
         "failures": [],
         "rows": rows,
         "commits": origins.commits_of(cells or rows),
-        "cells": len(wanted),
-        "abouts": {each.name: each.about for each in workloads},
+        "cells": len(expected),
+        "descriptions": {each.name: each.about for each in workloads},
         **shared,
     }
 

@@ -127,15 +127,15 @@ def tables(result: dict[str, Any]) -> list[str]:
         title = f"### {workload}, {nodes} node{'s' if nodes > 1 else ''}"
         note = _other_machine_note(rows[0]["machine"], result["machine"])
         said = (_visits(rows), _behind(rows), _fetches(rows), _pauses_note(rows))
-        parts = (title, _about(rows[0], result["abouts"]), note, text, *said)
+        parts = (title, _about(rows[0], result["descriptions"]), note, text, *said)
         found.append("\n\n".join(part for part in parts if part))
     return found
 
 
-def _about(row: Row, abouts: dict[str, str]) -> str:
+def _about(row: Row, descriptions: dict[str, str]) -> str:
     """The description of a measurement and its figures."""
     kind = row["settings"]["kind"]
-    about = abouts.get(row["workload"], "")
+    about = descriptions.get(row["workload"], "")
     figures = ", ".join(words for _, _, words in cell_figures(row))
     said = (
         f"{about[:1].upper()}{about[1:]}." if about else "",

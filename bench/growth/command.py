@@ -73,13 +73,13 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(options: argparse.Namespace, lengths: Lengths, wanted: Sequence[tuple[Axis, int]]) -> list[str]:
+def _run(options: argparse.Namespace, lengths: Lengths, points: Sequence[tuple[Axis, int]]) -> list[str]:
     """Measure what is missing; what failed."""
     failures = []
     parent = argument_types.directory_of(options)
     there = [step_of(options.out, axis, value, lengths) for axis in AXES for value in axis.values]
     origins.check_machine(named_steps([step for step in there if step]), machine_facts(parent))
-    chosen = wanted[: options.limit]
+    chosen = points[: options.limit]
     if chosen and not options.quick:
         memory.kept(parent)
     for axis, value in chosen:

@@ -77,8 +77,8 @@ class Contention(Measurement[tuple[int, ...], ContentionSession]):
     }
 
     def plan(self) -> Sequence[tuple[int, ...]]:
-        wanted = tuple(each for each in HOT_ACCOUNTS if each in (self.chosen.accounts or HOT_ACCOUNTS))
-        return [wanted if number % 2 == 0 else wanted[::-1] for number in range(self.sizes.rounds)]
+        accounts = tuple(each for each in HOT_ACCOUNTS if each in (self.chosen.accounts or HOT_ACCOUNTS))
+        return [accounts if number % 2 == 0 else accounts[::-1] for number in range(self.sizes.rounds)]
 
     def session(self, planned: tuple[int, ...]) -> ContentionSession:
         return ContentionSession(self.sizes, self.parent, topic={"lockstep.locks": "true"})
@@ -103,7 +103,7 @@ class Contention(Measurement[tuple[int, ...], ContentionSession]):
 def evaluate(sessions: list[Block], quick: bool = False) -> tuple[list[Block], list[str]]:
     """A row for each number of hot accounts (medians; the worst of shares and waits), and who starved.
 
-    Blocks of a quick run that are too short to tell are not judged.
+    Blocks of a quick run that are too short to tell are not checked.
     """
     rows, problems = [], []
     for accounts in HOT_ACCOUNTS:
@@ -116,8 +116,10 @@ def evaluate(sessions: list[Block], quick: bool = False) -> tuple[list[Block], l
                 "longest_wait_s": max(each["longest_wait_s"] for each in found),
             }
             rows.append({"accounts": accounts, **block_medians(sessions, name), **worst})
-        judged = [each for each in found if not quick or each["successes_per_client"] >= LEAST_SUCCESSES]
-        if len(judged) < len(found):
+        checked = [each for each in found if not quick or each["successes_per_client"] >= LEAST_SUCCESSES]
+        if len(checked) < len(found):
             log_progress(f"  {accounts} hot accounts: too few successes to say that none starved")
-        problems += [f"{accounts} hot accounts: {said}" for each in judged if (said := starvation(each))]
+        problems += [
+            f"{accounts} hot accounts: {problem}" for each in checked if (problem := starvation(each))
+        ]
     return rows, problems

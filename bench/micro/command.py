@@ -115,11 +115,11 @@ def codec_steps() -> Iterator[Step]:
     yield "encode its response", lambda: encode(response, 9)
     yield "batch header", lambda: read_header(batch)
     yield "copy 1 KB out of the receive buffer", lambda: bytearray(batch)
-    asked = [FetchPartition(partition=3, fetch_offset=123_456, partition_max_bytes=1 << 20)]
-    wanted = encode_bytes(FetchRequest(topics=[FetchTopic(topic_id=TOPIC_ID, partitions=asked)]), 13)
+    partitions = [FetchPartition(partition=3, fetch_offset=123_456, partition_max_bytes=1 << 20)]
+    encoded = encode_bytes(FetchRequest(topics=[FetchTopic(topic_id=TOPIC_ID, partitions=partitions)]), 13)
     read = PartitionData(partition_index=3, high_watermark=123_456, records=[bytes(16_384)] * 4)
     answer = FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[read])])
-    yield "decode Fetch v13, 1 partition", lambda: decode(FetchRequest, 13, memoryview(wanted))
+    yield "decode Fetch v13, 1 partition", lambda: decode(FetchRequest, 13, memoryview(encoded))
     yield "encode its response, 64 KB", lambda: encode(answer, 13)
 
 

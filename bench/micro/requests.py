@@ -129,8 +129,8 @@ def _frame(request: Struct, correlation_id: int = 7) -> bytes:
 
 
 def _fetch(offset: int, topic: str, **fields: Any) -> FetchRequest:
-    asked = [FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=READ_BYTES)]
-    topics = [FetchTopic(topic=topic, partitions=asked)]
+    partitions = [FetchPartition(partition=0, fetch_offset=offset, partition_max_bytes=READ_BYTES)]
+    topics = [FetchTopic(topic=topic, partitions=partitions)]
     given: dict[str, Any] = {
         "max_wait_ms": 60_000,
         "min_bytes": 1,
@@ -296,8 +296,8 @@ class _Bench:
         members = await self.members()
 
         def frames(number: int) -> list[bytes]:
-            asked = OffsetCommitRequestPartition(partition_index=0, committed_offset=number)
-            topics = [OffsetCommitRequestTopic(name="topic-0", partitions=[asked])]
+            partitions = OffsetCommitRequestPartition(partition_index=0, committed_offset=number)
+            topics = [OffsetCommitRequestTopic(name="topic-0", partitions=[partitions])]
             return [
                 _frame(
                     OffsetCommitRequest(

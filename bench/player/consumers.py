@@ -81,9 +81,9 @@ class ShardConsumer(ConsumerThread):
         self.noted.note(message.value() or b"", at_ns)
 
 
-def have_received(noted: list[Noted], wanted: list[int]) -> bool:
+def have_received(noted: list[Noted], expected: list[int]) -> bool:
     """True if all have received as much as they wait for."""
-    return all(len(each) >= count for each, count in zip(noted, wanted, strict=True))
+    return all(len(each) >= count for each, count in zip(noted, expected, strict=True))
 
 
 def work(job: Words) -> None:
@@ -99,9 +99,9 @@ def work(job: Words) -> None:
     written = next_line()
     if written is not None:
         noted = [each.noted for each in consumers]
-        wanted = [expected_parts(each, shape, written["transactions"]) for each in range(shape.targets)]
+        expected = [expected_parts(each, shape, written["transactions"]) for each in range(shape.targets)]
         deadline = time.monotonic() + written["timeout_s"]
-        while not have_received(noted, wanted) and time.monotonic() < deadline:
+        while not have_received(noted, expected) and time.monotonic() < deadline:
             _look(consumers)
             time.sleep(0.05)
         for consumer in consumers:

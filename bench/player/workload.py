@@ -108,16 +108,16 @@ class Noted:
 
     def check(self, target: int, shape: Shape, transactions: int) -> None:
         """Everything that was written for it, once and in order. Raises WrongDelivery."""
-        wanted = [number for number in range(transactions) if target in shape.targets_of(number)]
+        expected = [number for number in range(transactions) if target in shape.targets_of(number)]
         found = [head[0] for head in self._heads]
-        if found != wanted:
+        if found != expected:
             place = next(
-                (at for at, (one, other) in enumerate(zip(found, wanted, strict=False)) if one != other),
-                min(len(found), len(wanted)),
+                (at for at, (one, other) in enumerate(zip(found, expected, strict=False)) if one != other),
+                min(len(found), len(expected)),
             )
             raise WrongDelivery(
-                f"target {target} got {len(found)} parts of {len(wanted)}, and differs from number {place} "
-                f"on: {found[place : place + 3]} instead of {wanted[place : place + 3]}"
+                f"target {target} got {len(found)} parts of {len(expected)}, and differs from number {place} "
+                f"on: {found[place : place + 3]} instead of {expected[place : place + 3]}"
             )
 
     def samples(self, opens_ns: int, closes_ns: int) -> Iterable[tuple[int, int]]:

@@ -121,10 +121,10 @@ class SecuredSession(Session):
         """Returns when the broker knows the user. RoundFailed."""
         admin = AdminClient({"bootstrap.servers": self.target.bootstrap, "log_level": 0})
         info = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, ITERATIONS)
-        wanted = UserScramCredentialUpsertion(USER, info, PASSWORD.encode())
+        upsertion = UserScramCredentialUpsertion(USER, info, PASSWORD.encode())
         deadline = time.monotonic() + USER_WAIT_S
         try:
-            admin.alter_user_scram_credentials([wanted])[USER].result(USER_WAIT_S)
+            admin.alter_user_scram_credentials([upsertion])[USER].result(USER_WAIT_S)
             while not self._knows_user(admin):
                 if time.monotonic() > deadline:
                     raise RoundFailed(f"{self.kind} does not know its user after {USER_WAIT_S:.0f} s")

@@ -30,9 +30,9 @@ class Topics:
 
     def create(self, name: str, partitions: int, config: dict[str, str]) -> None:
         """Returns when every partition has a leader that knows it. RoundFailed."""
-        wanted = NewTopic(name, partitions, self._replication, config=config)
+        new_topic = NewTopic(name, partitions, self._replication, config=config)
         try:
-            for future in self._admin.create_topics([wanted]).values():
+            for future in self._admin.create_topics([new_topic]).values():
                 future.result(30)
         except KafkaException as error:
             raise RoundFailed(f"creating {name} failed: {error}") from error

@@ -148,4 +148,4 @@ class Spark(Measurement[None, Session]):
     def missed_goals(self, result: dict[str, Any]) -> list[str]:
         """Every goal is required."""
         rows = [row for row in result["ratios"] if not row["met"]]
-        return [f"{row['ratio']} is {row['value']:.2f}, wanted {row['goal']}" for row in rows]
+        return [f"{row['ratio']} is {row['value']:.2f}, the goal is {row['goal']}" for row in rows]

@@ -27,8 +27,8 @@ TIMEOUT_MS = 30_000
 
 def create(cluster: ClusterClient, topic: str, partitions: int) -> None:
     """Raises BrokerError."""
-    wanted = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=-1)
-    request = CreateTopicsRequest(topics=[wanted], timeout_ms=TIMEOUT_MS)
+    new_topic = CreatableTopic(name=topic, num_partitions=partitions, replication_factor=-1)
+    request = CreateTopicsRequest(topics=[new_topic], timeout_ms=TIMEOUT_MS)
     (answer,) = cluster.any().call(request, CreateTopicsResponse).topics
     if answer.error_code:
         raise BrokerError(answer.error_code, topic, answer.error_message)

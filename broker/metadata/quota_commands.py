@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from lockstep.broker.metadata.command_kind import kind_of
-from lockstep.broker.quotas.quota_entity import ENTITY_TYPES, QuotaEntity, in_one_form
+from lockstep.broker.quotas.quota_entity import ENTITY_TYPES, QuotaEntity, canonical_entity
 from lockstep.broker.quotas.quota_table import QuotaTable
 from lockstep.storage.types import CorruptLog
 
@@ -42,4 +42,4 @@ def _entity(parts: list[Any]) -> QuotaEntity:
                 raise CorruptLog(f"not a quota entity in a metadata command: {parts!r}")
     if not names:
         raise CorruptLog("a quota without an entity in a metadata command")
-    return in_one_form(names)
+    return canonical_entity(names)

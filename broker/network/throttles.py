@@ -70,13 +70,13 @@ class ThrottledConnection(ReplySink, Protocol):
 
 
 class _Throttle:
-    """The throttle of one connection. Args: is_refused: it is closed in the end."""
+    """The throttle of one connection. Args: is_rejected: it is closed in the end."""
 
-    __slots__ = ("client_id", "deadline", "is_refused", "timer")
+    __slots__ = ("client_id", "deadline", "is_rejected", "timer")
 
-    def __init__(self, client_id: str | None, deadline: float, is_refused: bool) -> None:
+    def __init__(self, client_id: str | None, deadline: float, is_rejected: bool) -> None:
         self.client_id = None if client_id is None else bounded_name(client_id)
-        self.deadline, self.is_refused = deadline, is_refused
+        self.deadline, self.is_rejected = deadline, is_rejected
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -105,11 +105,11 @@ class Throttles:
         """Close a new connection after a while where its address has made too many."""
         throttle_ms = self.quotas.connection_throttle_ms(host)
         if throttle_ms:
-            self._mute(connection, None, throttle_ms, is_refused=True)
+            self._mute(connection, None, throttle_ms, is_rejected=True)
 
     def mute(self, connection: ThrottledConnection, client_id: str | None, throttle_ms: int) -> None:
         """Read nothing of a connection for so long, counted from now."""
-        self._mute(connection, client_id, throttle_ms, is_refused=False)
+        self._mute(connection, client_id, throttle_ms, is_rejected=False)
 
     def forget(self, connection: ThrottledConnection) -> None:
         """A connection is closed."""
@@ -120,7 +120,7 @@ class Throttles:
     def on_quotas_changed(self) -> None:
         """Shorten pauses to the throttle times of the quotas as they are now."""
         for connection, throttle in list(self._muted.items()):
-            if throttle.is_refused:
+            if throttle.is_rejected:
                 continue
             throttle_ms = self.quotas.throttle_ms(connection.context, throttle.client_id)
             deadline = self._loop.time() + throttle_ms / 1000
@@ -129,15 +129,15 @@ class Throttles:
                 self._schedule(connection, throttle, throttle_ms)
 
     def _mute(
-        self, connection: ThrottledConnection, client_id: str | None, throttle_ms: int, *, is_refused: bool
+        self, connection: ThrottledConnection, client_id: str | None, throttle_ms: int, *, is_rejected: bool
     ) -> None:
         if connection.is_closing:
             return
-        throttle = _Throttle(client_id, self._loop.time() + throttle_ms / 1000, is_refused)
+        throttle = _Throttle(client_id, self._loop.time() + throttle_ms / 1000, is_rejected)
         former = self._muted.get(connection)
         if former is None:
             connection.mute()
-        elif former.is_refused or (former.deadline >= throttle.deadline and not is_refused):
+        elif former.is_rejected or (former.deadline >= throttle.deadline and not is_rejected):
             return
         elif former.timer is not None:
             former.timer.cancel()
@@ -153,7 +153,7 @@ class Throttles:
         throttle.timer = self._loop.call_later(throttle_ms / 1000, self._end, connection)
 
     def _end(self, connection: ThrottledConnection) -> None:
-        if self._muted.pop(connection).is_refused:
+        if self._muted.pop(connection).is_rejected:
             connection.abort()
         else:
             connection.unmute()
@@ -164,8 +164,8 @@ class Throttles:
         open_ones.pop(-1, None)
         for descriptor, unread_bytes in find_hung_up(open_ones).items():
             connection = open_ones[descriptor]
-            is_refused = self._muted[connection].is_refused
-            connection.on_disconnect_detected(None if is_refused else unread_bytes)
+            is_rejected = self._muted[connection].is_rejected
+            connection.on_disconnect_detected(None if is_rejected else unread_bytes)
         self._is_watching = bool(self._muted)
         if self._is_watching:
             self._loop.call_later(HANG_UP_SECONDS, self._watch)

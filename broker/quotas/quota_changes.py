@@ -17,9 +17,9 @@ from typing import Any, Final, NamedTuple
 from lockstep.broker.quotas.quota_entity import (
     MAX_QUOTED_CHARACTERS,
     QuotaEntity,
+    canonical_entity,
     check_value,
     entity_of,
-    in_one_form,
     invalid,
 )
 from lockstep.broker.quotas.quota_table import QuotaTable
@@ -139,7 +139,7 @@ class QuotaChanges:
 
 def _key(name: Parts) -> QuotaEntity:
     """The same for all names of an entity, however its address is written."""
-    entity = in_one_form(dict(name))
+    entity = canonical_entity(dict(name))
     return entity if len(entity) == len(name) else name
 
 

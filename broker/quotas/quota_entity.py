@@ -1,7 +1,7 @@
 """Quota entities: for whom a quota is, which keys it may have, and the errors of one that cannot be.
 
-Pure. An entity is a user, a client id, both, or an address in its one form; a name of None is the default of
-its type. Source: Kafka's ClientQuotaControlManager and QuotaConfig, whose error texts these are.
+Pure. An entity is a user, a client id, both, or an address in its canonical form; a name of None is the
+default of its type. Source: Kafka's ClientQuotaControlManager and QuotaConfig, whose error texts these are.
 """
 
 from __future__ import annotations
@@ -63,15 +63,15 @@ def entity_of(parts: Iterable[tuple[str, str | None]]) -> QuotaEntity:
     address = names.get(IP)
     if address is not None and normal_address(address) is None:
         raise invalid(f"{address[:MAX_QUOTED_CHARACTERS]} is not a valid IP or resolvable host.")
-    return in_one_form(names)
+    return canonical_entity(names)
 
 
-def in_one_form(names: Mapping[str, str | None]) -> QuotaEntity:
+def canonical_entity(names: Mapping[str, str | None]) -> QuotaEntity:
     """The entity of names by type: equal for equal ones, however an address is written. Checks nothing."""
-    return tuple((each, _in_one_form(each, names[each])) for each in ENTITY_TYPES if each in names)
+    return tuple((each, _canonical_name(each, names[each])) for each in ENTITY_TYPES if each in names)
 
 
-def _in_one_form(entity_type: str, name: str | None) -> str | None:
+def _canonical_name(entity_type: str, name: str | None) -> str | None:
     return normal_address(name) or name if entity_type == IP and name is not None else name
 
 
@@ -108,7 +108,7 @@ def invalid(message: str) -> RequestError:
 
 
 def normal_address(host: str) -> str | None:
-    """An address in its one form, an IPv4 address within IPv6 as IPv4; None for what is no address."""
+    """An address in its canonical form, an IPv4 address within IPv6 as IPv4; None for what is no address."""
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:

@@ -16,7 +16,7 @@ from lockstep.broker.quotas.quota_entity import (
     IP,
     USER,
     QuotaEntity,
-    in_one_form,
+    canonical_entity,
 )
 
 QuotaScope = tuple[str, str]
@@ -88,7 +88,8 @@ class QuotaTable:
         return None
 
     def connection_rate(self, address: str) -> float | None:
-        """The rate at which connections are accepted from an address in its one form; None for no limit."""
+        """The rate at which connections are accepted from an address in its canonical form; None for no
+        limit."""
         values = self._values.get(((IP, address),)) or self._values.get(_DEFAULT_ADDRESS, {})
         return values.get(CONNECTION_CREATION_RATE)
 
@@ -97,7 +98,7 @@ class QuotaTable:
     ) -> Iterator[tuple[QuotaEntity, Mapping[str, float]]]:
         """The entities of a filter. Args: exact: names by type. any_name: types with any name. is_strict:
         entities with further types do not match."""
-        exact = dict(in_one_form(exact))
+        exact = dict(canonical_entity(exact))
         for entity, values in self._values.items():
             names = dict(entity)
             if is_strict and len(names) != len(exact) + len(any_name):

@@ -62,7 +62,7 @@ class AuthorizerSettings:
         return names
 
     def authorizer_warnings(self) -> list[str]:
-        """Warnings of a start: open doors that these settings leave."""
+        """Warnings at a start: access that these settings leave open."""
         if not self.authorizer_class_name:
             unused = [
                 name

@@ -122,9 +122,9 @@ class StageCommit:
                 _require_led(group)
                 groups[group.group_id] = group
                 places.setdefault(group.group_id, []).append((producer_id, each.log))
-        for group_id, wanted in places.items():
+        for group_id, stage_logs in places.items():
             appender = self._appenders[group_id]
-            self._abort(appender, [each for each in wanted if _is_open(appender, *each)])
+            self._abort(appender, [each for each in stage_logs if _is_open(appender, *each)])
         return list(groups.values())
 
     def abandon(self, query: str, topics: Sequence[str]) -> list[LogGroup]:

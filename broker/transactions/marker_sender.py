@@ -126,15 +126,15 @@ class MarkerSender:
             return dict.fromkeys(topic_partitions, ErrorCode.UNKNOWN_SERVER_ERROR)  # as Kafka
         by_group, unknown = self._resolve(topic_partitions)
         codes = dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        for group_id, wanted in by_group.items():
+        for group_id, targets in by_group.items():
             try:
-                ending = PendingMarkers(marker, self._term(wanted), list(wanted.values()))
+                ending = PendingMarkers(marker, self._term(targets), list(targets.values()))
                 (outcome,) = await self._end_here(group_id, [ending])
             except (NotLeaderHere, NotLeader):
-                outcome = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * len(wanted)
+                outcome = [ErrorCode.NOT_LEADER_OR_FOLLOWER] * len(targets)
             except StorageError:
-                outcome = [ErrorCode.KAFKA_STORAGE_ERROR] * len(wanted)
-            codes.update(zip(wanted, outcome, strict=True))
+                outcome = [ErrorCode.KAFKA_STORAGE_ERROR] * len(targets)
+            codes.update(zip(targets, outcome, strict=True))
         return codes
 
     # --- one try --------------------------------------------------------------------------------------------
@@ -145,16 +145,16 @@ class MarkerSender:
         by_group, unknown = self._resolve(topic_partitions)
         codes: dict[TopicPartition, ErrorCode] = {}
 
-        async def end(group_id: int, wanted: dict[TopicPartition, PartitionKey]) -> None:
+        async def end(group_id: int, targets: dict[TopicPartition, PartitionKey]) -> None:
             outcome = await self._end(
-                group_id, PendingMarkers(marker, self._term(wanted), list(wanted.values()))
+                group_id, PendingMarkers(marker, self._term(targets), list(targets.values()))
             )
-            codes.update(zip(wanted, outcome, strict=True))
+            codes.update(zip(targets, outcome, strict=True))
 
         async def look() -> None:
             codes.update(await self._absent_topics(unknown))
 
-        tries = [end(group_id, wanted) for group_id, wanted in by_group.items()]
+        tries = [end(group_id, targets) for group_id, targets in by_group.items()]
         if unknown:
             tries.append(look())
         await asyncio.gather(*tries)

@@ -63,16 +63,16 @@ class AclFilter:
         )
 
 
-async def list_acls(client: Client, wanted: AclFilter) -> list[Acl]:
+async def list_acls(client: Client, acl_filter: AclFilter) -> list[Acl]:
     """The ACLs that a filter means, in order."""
     request = DescribeAclsRequest(
-        resource_type_filter=wanted.resource,
-        resource_name_filter=wanted.name,
-        pattern_type_filter=wanted.pattern,
-        principal_filter=wanted.principal,
-        host_filter=wanted.host,
-        operation=wanted.operation,
-        permission_type=wanted.permission,
+        resource_type_filter=acl_filter.resource,
+        resource_name_filter=acl_filter.name,
+        pattern_type_filter=acl_filter.pattern,
+        principal_filter=acl_filter.principal,
+        host_filter=acl_filter.host,
+        operation=acl_filter.operation,
+        permission_type=acl_filter.permission,
     )
     response = await (await client.any_broker()).call(request, DescribeAclsResponse)
     if response.error_code:
@@ -115,7 +115,7 @@ async def create_acls(client: Client, acls: Sequence[Acl]) -> None:
 
 async def delete_acls(client: Client, filters: Sequence[AclFilter]) -> list[Acl]:
     """Removes the ACLs that any of the filters means; returns them in order."""
-    wanted = [
+    requested = [
         DeleteAclsFilter(
             resource_type_filter=each.resource,
             resource_name_filter=each.name,
@@ -127,7 +127,9 @@ async def delete_acls(client: Client, filters: Sequence[AclFilter]) -> list[Acl]
         )
         for each in filters
     ]
-    response = await (await client.any_broker()).call(DeleteAclsRequest(filters=wanted), DeleteAclsResponse)
+    response = await (await client.any_broker()).call(
+        DeleteAclsRequest(filters=requested), DeleteAclsResponse
+    )
     removed: set[Acl] = set()
     for result in response.filter_results:
         if result.error_code:

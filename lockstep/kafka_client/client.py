@@ -119,11 +119,11 @@ class Client(ClusterConnections):
         """The topics of these names, or all; sorted by name. BrokerError for one that is not there, and for
         all where no node is the controller for a few seconds."""
         if names is None:
-            answer = await self.retry_while(self._all_topics, (ErrorCode.NOT_CONTROLLER,))
+            response = await self.retry_while(self._all_topics, (ErrorCode.NOT_CONTROLLER,))
         else:
             requested = [MetadataRequestTopic(name=name) for name in names]
-            answer = await self._metadata(requested, create=False)
-        return sorted(topics_of(answer, _TOPIC_REASONS), key=lambda topic: topic.name)
+            response = await self._metadata(requested, create=False)
+        return sorted(topics_of(response, _TOPIC_REASONS), key=lambda topic: topic.name)
 
     async def _all_topics(self) -> MetadataResponse:
         """A broker that has known no controller since its start closes the connection of this request: no
@@ -142,8 +142,8 @@ class Client(ClusterConnections):
         """
 
         async def attempt() -> TopicMetadata:
-            answer = await self._metadata([MetadataRequestTopic(name=name)], create=create)
-            topic = only(topics_of(answer, _TOPIC_REASONS), f"topic {name}")
+            response = await self._metadata([MetadataRequestTopic(name=name)], create=create)
+            topic = only(topics_of(response, _TOPIC_REASONS), f"topic {name}")
             for partition in topic.partitions:
                 if code := partition.error_code:
                     raise BrokerError(code, f"{name}, partition {partition.index}", NO_LEADER.get(code))
@@ -169,8 +169,8 @@ class Client(ClusterConnections):
             ],
             timeout_ms=int(self.timeout_s * 1000),
         )
-        answer = await (await self._controller()).call(request, CreateTopicsResponse)
-        for result in answer.topics:
+        response = await (await self._controller()).call(request, CreateTopicsResponse)
+        for result in response.topics:
             if result.error_code:
                 raise _topic_error(name, result.error_code, result.error_message)
         return await self.retry_while(lambda: self.topic(name), NEW_TOPIC_ERRORS)
@@ -181,11 +181,11 @@ class Client(ClusterConnections):
             topics=[CreatePartitionsTopic(name=name, count=partitions, assignments=None)],
             timeout_ms=int(self.timeout_s * 1000),
         )
-        answer = await (await self._controller()).call(request, CreatePartitionsResponse)
-        for result in answer.results:
+        response = await (await self._controller()).call(request, CreatePartitionsResponse)
+        for result in response.results:
             if result.error_code:
                 raise _topic_error(name, result.error_code, result.error_message)
-        warning = " ".join(result.error_message or "" for result in answer.results)
+        warning = " ".join(result.error_message or "" for result in response.results)
         return await self.retry_while(lambda: self.topic(name), NEW_TOPIC_ERRORS), warning
 
     async def delete_topic(self, name: str) -> None:
@@ -196,8 +196,8 @@ class Client(ClusterConnections):
             request.topics = [DeleteTopicState(name=name)]
         else:
             request.topic_names = [name]
-        answer = await connection.call(request, DeleteTopicsResponse)
-        for result in answer.responses:
+        response = await connection.call(request, DeleteTopicsResponse)
+        for result in response.responses:
             if result.error_code:
                 raise _topic_error(name, result.error_code, result.error_message)
 
@@ -258,12 +258,12 @@ class Client(ClusterConnections):
         await self._metadata([], create=False)
         connection = await self._controller()
         request = DescribeUserScramCredentialsRequest(users=None)
-        answer = await connection.call(request, DescribeUserScramCredentialsResponse)
-        if answer.error_code:
-            raise BrokerError(answer.error_code, "users", answer.error_message)
+        response = await connection.call(request, DescribeUserScramCredentialsResponse)
+        if response.error_code:
+            raise BrokerError(response.error_code, "users", response.error_message)
         return {
             each.user: [(info.mechanism, info.iterations) for info in each.credential_infos]
-            for each in answer.results
+            for each in response.results
         }
 
     async def set_scram_user(
@@ -283,13 +283,13 @@ class Client(ClusterConnections):
     async def _alter_user(self, user: str, request: AlterUserScramCredentialsRequest) -> None:
         await self._metadata([], create=False)
         connection = await self._controller()
-        answer = await connection.call(request, AlterUserScramCredentialsResponse)
-        result = only(answer.results, f"user {user}")
+        response = await connection.call(request, AlterUserScramCredentialsResponse)
+        result = only(response.results, f"user {user}")
         if result.error_code:
             raise BrokerError(result.error_code, f"user {user}", result.error_message)
 
     async def _configured_by(self, kind: ResourceType, name: str) -> BrokerConnection:
-        """A broker answers for itself; for everything else the controller does."""
+        """Requests about one broker go to it, all others to the controller."""
         await self._metadata([], create=False)
         if kind == ResourceType.BROKER and name.isdecimal():
             return await self._node(int(name))
@@ -301,12 +301,12 @@ class Client(ClusterConnections):
         """(id, epoch) of a new idempotent producer: a batch numbered by them may be sent again.
         BrokerError."""
         request = InitProducerIdRequest(transactional_id=None)
-        answer = await (await self._any()).call(request, InitProducerIdResponse)
-        if answer.error_code:
-            is_denied = answer.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+        response = await (await self._any()).call(request, InitProducerIdResponse)
+        if response.error_code:
+            is_denied = response.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
             reason = "this client may not write to any topic (WRITE on a TOPIC)" if is_denied else None
-            raise BrokerError(answer.error_code, "a producer id", reason)
-        return answer.producer_id, answer.producer_epoch
+            raise BrokerError(response.error_code, "a producer id", reason)
+        return response.producer_id, response.producer_epoch
 
     async def produce(self, topic: TopicMetadata, partition: int, batch: Buffer, *, acks: int = -1) -> int:
         """Append one record batch; its base offset, or -1 with `acks` 0. BrokerError, ConnectionFailed.
@@ -330,9 +330,9 @@ class Client(ClusterConnections):
             connection.send(request)
             await connection.drain()
             return -1
-        answer = await connection.call(request, ProduceResponse)
+        response = await connection.call(request, ProduceResponse)
         about = f"{topic.name}, partition {partition}"
-        result = only((each for one in answer.responses for each in one.partition_responses), about)
+        result = only((each for one in response.responses for each in one.partition_responses), about)
         if result.error_code:
             message = result.error_message
             raise BrokerError(result.error_code, f"{topic.name}, partition {partition}", message)
@@ -381,12 +381,12 @@ class Client(ClusterConnections):
                 ],
             )
             timeout_s = self.timeout_s + max_wait_ms / 1000
-            answer = await connection.call(request, FetchResponse, timeout_s=timeout_s)
-            if answer.error_code:
-                raise BrokerError(answer.error_code, f"fetch from {topic.name}")
-            return [_unpack(topic, data) for response in answer.responses for data in response.partitions]
+            response = await connection.call(request, FetchResponse, timeout_s=timeout_s)
+            if response.error_code:
+                raise BrokerError(response.error_code, f"fetch from {topic.name}")
+            return [_unpack(topic, data) for each in response.responses for data in each.partitions]
 
-        if len(by_leader) == 1:  # without a task of its own, which would answer some turns of the loop later
+        if len(by_leader) == 1:  # without a task of its own, which would respond some iterations later
             (indexes,) = by_leader.values()
             return await attempt(indexes)
         return await _all_of([attempt(indexes) for indexes in by_leader.values()])
@@ -411,9 +411,9 @@ class Client(ClusterConnections):
                     )
                 ],
             )
-            answer = await connection.call(request, ListOffsetsResponse)
+            response = await connection.call(request, ListOffsetsResponse)
             about = f"{topic.name}, partition {index}"
-            result = only((each for one in answer.topics for each in one.partitions), about)
+            result = only((each for one in response.topics for each in one.partitions), about)
             if result.error_code:
                 raise BrokerError(result.error_code, f"{topic.name}, partition {index}")
             found[index] = result.offset

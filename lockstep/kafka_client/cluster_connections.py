@@ -115,8 +115,8 @@ class ClusterConnections:
         async def attempt() -> BrokerConnection:
             version = (await self._any()).version_of(FindCoordinatorRequest)
             request = coordinator_request(group, GROUP, version)
-            answer = await self._call_any(request, FindCoordinatorResponse)
-            return await self._node(self._view.coordinator_of(answer, f"group {group}", NO_LEADER))
+            response = await self._call_any(request, FindCoordinatorResponse)
+            return await self._node(self._view.coordinator_of(response, f"group {group}", NO_LEADER))
 
         return await self.retry_while(attempt, (ErrorCode.COORDINATOR_NOT_AVAILABLE,))
 
@@ -150,7 +150,7 @@ class ClusterConnections:
             security=self._security,
         )
 
-    async def _call_any(self, request: Struct, answer: type[Response]) -> Response:
+    async def _call_any(self, request: Struct, response_type: type[Response]) -> Response:
         """Sends a request that any broker can serve; one that disappears or does not respond is replaced by
         the next."""
         loop = asyncio.get_running_loop()
@@ -160,7 +160,7 @@ class ClusterConnections:
             connection = await self._any()
             try:
                 timeout_s = call_timeout_s(deadline - loop.time(), others)
-                return await connection.call(request, answer, timeout_s=timeout_s)
+                return await connection.call(request, response_type, timeout_s=timeout_s)
             except ConnectionFailed:
                 if others <= 0 or loop.time() >= deadline:
                     raise
@@ -219,9 +219,9 @@ class ClusterConnections:
 
     async def _metadata(self, topics: list[MetadataRequestTopic] | None, *, create: bool) -> MetadataResponse:
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=create)
-        answer = await self._call_any(request, MetadataResponse)
-        self._view.update(answer)
-        return answer
+        response = await self._call_any(request, MetadataResponse)
+        self._view.update(response)
+        return response
 
     async def retry_while(self, attempt: Callable[[], Awaitable[T]], waits_for: Container[int] = ()) -> T:
         """Calls `attempt` repeatedly for a few seconds: while it is rejected with one of `waits_for`, or

@@ -123,7 +123,7 @@ class BrokerConnection(Peer[Response]):
     async def call(
         self,
         request: Struct,
-        answer: type[T],
+        response_type: type[T],
         *,
         timeout_s: float | None = None,
         newest: int | None = None,
@@ -135,7 +135,7 @@ class BrokerConnection(Peer[Response]):
         """
         version = self.version_of(type(request), newest)
         frame = await self._exchange(request, version, self.timeout_s if timeout_s is None else timeout_s)
-        return self._decode(answer, version, frame)
+        return self._decode(response_type, version, frame)
 
     def send(self, request: Struct) -> None:
         """Send a request that has no response (Produce with acks=0). Raises as `call`."""
@@ -227,9 +227,9 @@ class BrokerConnection(Peer[Response]):
             raise ConnectionFailed(f"no connection to {self}")
         return self._wire
 
-    def _decode(self, answer: type[T], version: int, frame: memoryview) -> T:
+    def _decode(self, response_type: type[T], version: int, frame: memoryview) -> T:
         try:
-            return self._protocol.decode_response(answer, version, frame)
+            return self._protocol.decode_response(response_type, version, frame)
         except ClientError:
             self.close()
             raise

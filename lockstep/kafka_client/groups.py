@@ -80,11 +80,11 @@ async def list_groups(client: Client) -> list[GroupSummary]:
     async def attempt() -> list[GroupSummary]:
         found = {}
         for connection in await client.brokers():
-            answer = await connection.call(ListGroupsRequest(), ListGroupsResponse)
-            if answer.error_code:
-                reason = NO_LEADER.get(answer.error_code)
-                raise BrokerError(answer.error_code, "listing groups", reason)
-            for each in answer.groups:
+            response = await connection.call(ListGroupsRequest(), ListGroupsResponse)
+            if response.error_code:
+                reason = NO_LEADER.get(response.error_code)
+                raise BrokerError(response.error_code, "listing groups", reason)
+            for each in response.groups:
                 found[each.group_id] = GroupSummary(each.group_id, each.protocol_type, each.group_state)
         return [found[name] for name in sorted(found)]
 
@@ -94,8 +94,8 @@ async def list_groups(client: Client) -> list[GroupSummary]:
 async def describe_group(client: Client, group: str) -> Group:
     """State and members."""
     connection = await client.coordinator(group)
-    answer = await connection.call(DescribeGroupsRequest(groups=[group]), DescribeGroupsResponse)
-    found = only(answer.groups, f"group {group}")
+    response = await connection.call(DescribeGroupsRequest(groups=[group]), DescribeGroupsResponse)
+    found = only(response.groups, f"group {group}")
     if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
         return Group(group, "Dead", "", "", ())
     if found.error_code:
@@ -111,9 +111,9 @@ async def committed_offsets(client: Client, group: str) -> dict[TopicPartition, 
         request = OffsetFetchRequest(group_id=group, topics=None)
     else:
         request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group, topics=None)])
-    answer = await connection.call(request, OffsetFetchResponse, newest=NAMES_UNTIL)
-    topics = answer.groups[0].topics if answer.groups else answer.topics
-    error = answer.groups[0].error_code if answer.groups else answer.error_code
+    response = await connection.call(request, OffsetFetchResponse, newest=NAMES_UNTIL)
+    topics = response.groups[0].topics if response.groups else response.topics
+    error = response.groups[0].error_code if response.groups else response.error_code
     if error:
         raise BrokerError(error, f"group {group}")
     offsets = {
@@ -152,8 +152,8 @@ async def commit_offsets(
         ],
     )
     connection = await client.coordinator(group)
-    answer = await connection.call(request, OffsetCommitResponse, newest=NAMES_UNTIL)
-    for result in answer.topics:
+    response = await connection.call(request, OffsetCommitResponse, newest=NAMES_UNTIL)
+    for result in response.topics:
         for each in result.partitions:
             if each.error_code == ErrorCode.UNKNOWN_MEMBER_ID and not member_id:
                 raise BrokerError(each.error_code, f"group {group}", "it has members; stop them first")
@@ -166,8 +166,8 @@ async def commit_offsets(
 async def delete_group(client: Client, group: str) -> None:
     """Delete a group without members, and its offsets."""
     connection = await client.coordinator(group)
-    answer = await connection.call(DeleteGroupsRequest(groups_names=[group]), DeleteGroupsResponse)
-    result = only(answer.results, f"group {group}")
+    response = await connection.call(DeleteGroupsRequest(groups_names=[group]), DeleteGroupsResponse)
+    result = only(response.results, f"group {group}")
     if result.error_code == ErrorCode.NON_EMPTY_GROUP:
         raise BrokerError(result.error_code, f"group {group}", "it has members; stop them first")
     if result.error_code == ErrorCode.GROUP_ID_NOT_FOUND:

@@ -36,11 +36,11 @@ class ClientQuotas:
     values: Mapping[str, float]
 
 
-async def list_quotas(client: Client, wanted: QuotaEntity) -> list[ClientQuotas]:
+async def list_quotas(client: Client, entity: QuotaEntity) -> list[ClientQuotas]:
     """The quotas of the entities that have these parts, others beside them too; of all for {}."""
     components = [
         ComponentData(entity_type=kind, match_type=_DEFAULT if name is None else _EXACT, match=name)
-        for kind, name in wanted.items()
+        for kind, name in entity.items()
     ]
     request = DescribeClientQuotasRequest(components=components, strict=False)
     response = await (await client.any_broker()).call(request, DescribeClientQuotasResponse)

@@ -41,23 +41,23 @@ def login(security: ClientSecurity, peer: str) -> Login:
     """The requests of one login. Raises AuthenticationError, and InvalidProperty for a token's file."""
     mechanism = security.mechanism
     assert mechanism is not None
-    answer = yield SaslHandshakeRequest(mechanism=mechanism), SaslHandshakeResponse
-    assert isinstance(answer, SaslHandshakeResponse)
-    if answer.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
-        offered = ", ".join(answer.mechanisms) or "none"
+    response = yield SaslHandshakeRequest(mechanism=mechanism), SaslHandshakeResponse
+    assert isinstance(response, SaslHandshakeResponse)
+    if response.error_code == ErrorCode.UNSUPPORTED_SASL_MECHANISM:
+        offered = ", ".join(response.mechanisms) or "none"
         raise AuthenticationError(f"{peer} does not offer sasl.mechanism={mechanism}; it offers {offered}")
-    if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+    if response.error_code == ErrorCode.ILLEGAL_SASL_STATE:
         without = security.protocol.removeprefix("SASL_")
         meant = "SSL" if without == "SSL" else "PLAINTEXT"
         raise AuthenticationError(
             f"{peer} takes no logins: its listener is most likely of security.protocol={meant}, this client "
             f"has {security.protocol}"
         )
-    if answer.error_code:
-        raise AuthenticationError(f"{peer} rejects a login: {BrokerError(answer.error_code, mechanism)}")
+    if response.error_code:
+        raise AuthenticationError(f"{peer} rejects a login: {BrokerError(response.error_code, mechanism)}")
     if mechanism == PLAIN:
         token = f"\0{security.username}\0{security.password}".encode()
-        return _check_answer(security, peer, (yield _request(token)))[1]
+        return _check_response(security, peer, (yield _request(token)))[1]
     if mechanism == OAUTHBEARER:
         return (yield from _show_token(security, peer))
     return (yield from _scram(security, peer))
@@ -73,8 +73,8 @@ def _scram(security: ClientSecurity, peer: str) -> Login:
         "tokenauth=true" if security.token_auth else "",
     )
     try:
-        first, _ = _check_answer(security, peer, (yield _request(scram.first_message())))
-        last, lifetime_ms = _check_answer(security, peer, (yield _request(scram.final_message(first))))
+        first, _ = _check_response(security, peer, (yield _request(scram.first_message())))
+        last, lifetime_ms = _check_response(security, peer, (yield _request(scram.final_message(first))))
         scram.verify(last)
     except ScramFailed as error:
         raise AuthenticationError(f"{peer} failed the login by {security.mechanism}: {error}") from None
@@ -83,9 +83,9 @@ def _scram(security: ClientSecurity, peer: str) -> Login:
 
 def _show_token(security: ClientSecurity, peer: str) -> Login:
     message = f"n,,\x01auth=Bearer {security.read_token()}\x01\x01".encode()
-    response, lifetime_ms = _check_answer(security, peer, (yield _request(message)))
-    if response:  # the reason, in JSON; the broker ends the login after a confirmation
-        _check_answer(security, peer, (yield _request(b"\x01")))
+    server_message, lifetime_ms = _check_response(security, peer, (yield _request(message)))
+    if server_message:  # the reason, in JSON; the broker ends the login after a confirmation
+        _check_response(security, peer, (yield _request(b"\x01")))
         raise AuthenticationError(f"{peer} rejects the token")
     return lifetime_ms
 
@@ -94,15 +94,15 @@ def _request(token: bytes) -> tuple[Struct, type[Struct]]:
     return SaslAuthenticateRequest(auth_bytes=token), SaslAuthenticateResponse
 
 
-def _check_answer(security: ClientSecurity, peer: str, answer: Struct) -> tuple[bytes, int]:
+def _check_response(security: ClientSecurity, peer: str, response: Struct) -> tuple[bytes, int]:
     """The broker's token, and the lifetime. Raises AuthenticationError."""
-    assert isinstance(answer, SaslAuthenticateResponse)
-    if answer.error_code:
-        reason = answer.error_message or str(BrokerError(answer.error_code, "SaslAuthenticate"))
+    assert isinstance(response, SaslAuthenticateResponse)
+    if response.error_code:
+        reason = response.error_message or str(BrokerError(response.error_code, "SaslAuthenticate"))
         remedy = (
             "see sasl.oauthbearer.token.endpoint.url"
             if security.mechanism == OAUTHBEARER
             else "see username and password in sasl.jaas.config"
         )
         raise AuthenticationError(f"{peer} rejects the login by {security.mechanism}: {reason}; {remedy}")
-    return bytes(answer.auth_bytes), answer.session_lifetime_ms
+    return bytes(response.auth_bytes), response.session_lifetime_ms

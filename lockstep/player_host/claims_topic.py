@@ -52,11 +52,11 @@ class ClaimsTopic(RemoteLog):
         )
         try:
             connection = await self._connect_to_leader(PARTITION)
-            answer = await connection.call(request, DeleteRecordsResponse)
+            response = await connection.call(request, DeleteRecordsResponse)
         except ClientError as error:
             log.info("old claims are not deleted now: %s", error)
             return
-        for topic in answer.topics:
+        for topic in response.topics:
             for each in topic.partitions:
                 if each.error_code:
                     log.info("old claims are not deleted now: error %d", each.error_code)

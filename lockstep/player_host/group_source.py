@@ -49,7 +49,7 @@ class GroupSource:
 
     Args:
         topic: one that clients can see; this very topic, not its name.
-        wanted: its delivered partitions; None for all there are and will be.
+        partition_filter: its delivered partitions; None for all there are and will be.
     """
 
     partition = MULTIPLE_PARTITIONS

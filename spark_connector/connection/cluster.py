@@ -102,8 +102,10 @@ class ClusterClient:
 
     def topics(self, names: Iterable[str] | None = None) -> list[TopicMetadata]:
         """The topics of these names, or all, sorted by name, as they are now. BrokerError for one unknown."""
-        wanted = None if names is None else [MetadataRequestTopic(name=name) for name in sorted(set(names))]
-        found = sorted(self._metadata(wanted), key=lambda topic: topic.name)
+        requested = (
+            None if names is None else [MetadataRequestTopic(name=name) for name in sorted(set(names))]
+        )
+        found = sorted(self._metadata(requested), key=lambda topic: topic.name)
         self._topics.update((topic.name, topic) for topic in found)
         return found
 
@@ -212,10 +214,10 @@ class ClusterClient:
         return connection
 
     def _metadata(
-        self, wanted: list[MetadataRequestTopic] | None, *, create: bool = False
+        self, requested: list[MetadataRequestTopic] | None, *, create: bool = False
     ) -> list[TopicMetadata]:
         def attempt() -> list[TopicMetadata]:
-            request = MetadataRequest(topics=wanted, allow_auto_topic_creation=create)
+            request = MetadataRequest(topics=requested, allow_auto_topic_creation=create)
             response = self.any().call(request, MetadataResponse)
             self._view.update(response)
             missing = NOT_CREATED if create else NO_TOPIC

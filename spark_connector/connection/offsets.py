@@ -23,7 +23,7 @@ from spark_connector.connection.cluster import ClusterClient
 
 def list_offsets(
     cluster: ClusterClient,
-    wanted: Mapping[tuple[str, int], int],
+    timestamps: Mapping[tuple[str, int], int],
     *,
     committed: bool = False,
     retriable: Iterable[ErrorCode] = (),
@@ -31,7 +31,7 @@ def list_offsets(
     """The offset that each partition has for a time. BrokerError, ConnectionFailed.
 
     Args:
-        wanted: by topic and partition a time in ms, -2 (earliest) or -1 (latest).
+        timestamps: by topic and partition a time in ms, -2 (earliest) or -1 (latest).
         committed: latest is the last stable offset, else the high watermark.
         retriable: further errors after which the request may succeed, as of `ClusterClient.retry`.
     Returns:
@@ -40,7 +40,7 @@ def list_offsets(
 
     def attempt() -> dict[tuple[str, int], int]:
         by_leader: dict[int, tuple[BlockingConnection, dict[str, list[ListOffsetsPartition]]]] = {}
-        for (topic, index), timestamp in wanted.items():
+        for (topic, index), timestamp in timestamps.items():
             leader = cluster.leader(topic, index)
             _, topics = by_leader.setdefault(id(leader), (leader, {}))
             requested = ListOffsetsPartition(partition_index=index, timestamp=timestamp)
@@ -59,7 +59,7 @@ def list_offsets(
                 }
         return found
 
-    return cluster.retry(attempt, retriable=retriable) if wanted else {}
+    return cluster.retry(attempt, retriable=retriable) if timestamps else {}
 
 
 def _offset(topic: str, found: ListOffsetsPartitionResponse) -> int:

@@ -140,9 +140,9 @@ def _log(settings: AuditSettings) -> _Log:
         ends = offsets_of(cluster, topic, LATEST, committed=True)
         cleanup = config_of(cluster, topic, "cleanup.policy") or ""
         cluster_id = cluster.cluster_id or ""
-    wanted = starts if route_config.partitions is None else route_config.partitions
+    audited = starts if route_config.partitions is None else route_config.partitions
     encoded = base64.urlsafe_b64encode(known.topic_id)[:22].decode()
-    log_ids = {f"{cluster_id}/{encoded}/{partition}": partition for partition in wanted}
+    log_ids = {f"{cluster_id}/{encoded}/{partition}": partition for partition in audited}
     return _Log(cluster_id, known.topic_id, starts, ends, "compact" in cleanup, encoded, log_ids)
 
 

@@ -37,8 +37,8 @@ def offsets_of(
     Raises BrokerError, ConnectionFailed.
     """
     count = len(cluster.retry(lambda: cluster.topic(topic), retriable=NEW_TOPIC_ERRORS).partitions)
-    wanted = {(topic, partition): timestamp for partition in range(count)}
-    found = list_offsets(cluster, wanted, committed=committed, retriable=NEW_TOPIC_ERRORS)
+    timestamps = {(topic, partition): timestamp for partition in range(count)}
+    found = list_offsets(cluster, timestamps, committed=committed, retriable=NEW_TOPIC_ERRORS)
     return {partition: found[topic, partition] for partition in range(count)}
 
 

@@ -40,13 +40,15 @@ class SinkColumns:
     def of(cls, schema: Any, topic: str | None) -> SinkColumns:
         """From a Spark schema. Raises OptionError for a schema that cannot be written."""
         types = {each.name: each.dataType.simpleString() for each in schema.fields}
-        for name, said in types.items():
+        for name, column_type in types.items():
             if name not in ALLOWED:
                 raise OptionError(
                     name, f"is none of {', '.join(ALLOWED)}; select what is to be written", kind="column"
                 )
-            if said not in ALLOWED[name]:
-                raise OptionError(name, f"is {said}, and must be {' or '.join(ALLOWED[name])}", kind="column")
+            if column_type not in ALLOWED[name]:
+                raise OptionError(
+                    name, f"is {column_type}, and must be {' or '.join(ALLOWED[name])}", kind="column"
+                )
         if "value" not in types:
             raise OptionError(
                 "value", "is missing; select what is to be written under this name", kind="column"
@@ -92,10 +94,10 @@ class RowPartitioner:
         if _has_any(columns, "timestamp"):
             stamps = _milliseconds(columns["timestamp"], now_ms)
         topics = None if self._topic is not None else columns["topic"].to_pylist()
-        wanted = columns["partition"].to_pylist() if _has_any(columns, "partition") else None
+        partitions = columns["partition"].to_pylist() if _has_any(columns, "partition") else None
         turn = start + self._turn
         self._turn += 1
-        if topics is None and wanted is None and keys is None:
+        if topics is None and partitions is None and keys is None:
             only = self._topic or ""
             yield Rows(only, turn % self._partitions_of(only), None, values, headers, stamps)
             return
@@ -104,9 +106,9 @@ class RowPartitioner:
             topic: str | None = self._topic if topics is None else topics[place]
             if not topic:
                 raise ValueError("a row without a topic: its column 'topic' is null")
-            said = None if wanted is None else wanted[place]
+            row_partition = None if partitions is None else partitions[place]
             key = None if keys is None else keys[place]
-            found.setdefault((topic, self._partition(topic, said, key, turn)), []).append(place)
+            found.setdefault((topic, self._partition(topic, row_partition, key, turn)), []).append(place)
         for (topic, partition), places in found.items():
             yield Rows(
                 topic,
@@ -117,12 +119,12 @@ class RowPartitioner:
                 stamps if isinstance(stamps, int) else [stamps[place] for place in places],
             )
 
-    def _partition(self, topic: str, said: int | None, key: bytes | None, turn: int) -> int:
+    def _partition(self, topic: str, partition: int | None, key: bytes | None, turn: int) -> int:
         count = self._partitions_of(topic)
-        if said is not None:
-            if not 0 <= said < count:
-                raise ValueError(f"a row for partition {said} of {topic}, which has {count}")
-            return said
+        if partition is not None:
+            if not 0 <= partition < count:
+                raise ValueError(f"a row for partition {partition} of {topic}, which has {count}")
+            return partition
         if key is None:
             return turn % count
         known = self._cached_partitions.get((key, count))

@@ -68,8 +68,10 @@ def resolve_offsets(
     parts = list(partitions)
     if position.offsets is not None:
         _check_partitions(position.offsets, parts, position.option)
-        wanted = {part: offset for part, offset in position.offsets.items() if offset in (EARLIEST, LATEST)}
-        return dict(position.offsets) | list_offsets(cluster, wanted, committed=committed)
+        timestamps = {
+            part: offset for part, offset in position.offsets.items() if offset in (EARLIEST, LATEST)
+        }
+        return dict(position.offsets) | list_offsets(cluster, timestamps, committed=committed)
     times: Mapping[TopicPartition, int]
     if position.timestamp_ms is not None:
         times = dict.fromkeys(parts, position.timestamp_ms)

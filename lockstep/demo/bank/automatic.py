@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from lockstep.demo.bank.books import BankError, audit_books, caught_up, open_books
 from lockstep.demo.bank.ledger import Ledger
 from lockstep.demo.bank.operations import Deposit
-from lockstep.demo.bank.table import redrawn, render
+from lockstep.demo.bank.table import redraw, render
 from lockstep.demo.bank.teller import TransferOutcomes
 from lockstep.transactions import TransactionClient
 
@@ -108,7 +108,7 @@ async def _until(
         while not (await asyncio.wait(waiting, timeout=REDRAW_S, return_when=asyncio.FIRST_COMPLETED))[0]:
             if has_table:
                 text = render(ledger, loop.time() - began, ledger.transfers - transfers_before)
-                sys.stdout.write(redrawn(text, drawn))
+                sys.stdout.write(redraw(text, drawn))
                 sys.stdout.flush()
                 drawn = text
     finally:

@@ -76,10 +76,10 @@ async def audit_books(
     ledger = Ledger()
     async with open_books(bootstrap, topic, ledger, log) as client:
         deadline = asyncio.get_running_loop().time() + settle_s
-        while ledger.halves and asyncio.get_running_loop().time() < deadline:
+        while ledger.unmatched_payments and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(_PAUSE_S)
             await caught_up(client)
-    for request, cents in ledger.halves.items():
+    for request, cents in ledger.unmatched_payments.items():
         ledger.problems.append(f"transfer {request} has one entry, of {cents}")
     return ledger
 

@@ -83,8 +83,8 @@ class Ledger(Application):
         self.accounts: dict[int, Account] = {}
         self.transfers = 0
         """Payments, to be exact."""
-        self.halves: dict[RequestId | None, int] = {}
-        """Transfers of which one entry is applied and the other is not: what it added."""
+        self.unmatched_payments: dict[RequestId | None, int] = {}
+        """The cents of transfers of which one entry is applied and the other is not."""
         self.problems: list[str] = []
         self._marks: dict[int, int] = {}
         self._lock = threading.Lock()
@@ -129,9 +129,9 @@ class Ledger(Application):
 
     def _match(self, request: RequestId | None, cents: int) -> None:
         """The two entries of a transfer have one request."""
-        left = self.halves.pop(request, 0) + cents
+        left = self.unmatched_payments.pop(request, 0) + cents
         if left:
-            self.halves[request] = left
+            self.unmatched_payments[request] = left
 
     def _note(self, committed: Committed, problem: str) -> None:
         if len(self.problems) < MAX_PROBLEMS:

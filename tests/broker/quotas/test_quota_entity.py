@@ -1,4 +1,4 @@
-"""Which entities and values a quota can have, the one form of an address, and names of any length."""
+"""Which entities and values a quota can have, the canonical form of an address, and names of any length."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from lockstep.broker.quotas.quota_entity import (
     REQUEST_PERCENTAGE,
     QuotaEntity,
     bounded_name,
+    canonical_entity,
     check_value,
     entity_of,
-    in_one_form,
     normal_address,
 )
 from lockstep.broker.requests.errors import RequestError
@@ -97,8 +97,8 @@ def test_a_value_that_a_quota_can_have(entity: QuotaEntity, key: str, value: flo
 
 
 def test_what_is_no_address_has_its_own_form() -> None:
-    assert in_one_form({"ip": "host", "zone": "a"}) == (("ip", "host"),)
-    assert in_one_form({"user": "192.0.2.01"}) == (("user", "192.0.2.01"),)
+    assert canonical_entity({"ip": "host", "zone": "a"}) == (("ip", "host"),)
+    assert canonical_entity({"user": "192.0.2.01"}) == (("user", "192.0.2.01"),)
 
 
 @each_case(

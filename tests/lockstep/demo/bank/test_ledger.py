@@ -81,9 +81,9 @@ def test_the_halves_of_a_transfer_come_in_either_order(payer_first: bool) -> Non
     halves = [(LedgerEntry(EntryKind.PAYMENT, 1, -40, 2), 0), (LedgerEntry(EntryKind.RECEIPT, 2, 40, 1), 1)]
     (first, its), (second, others) = halves if payer_first else halves[::-1]
     apply(ledger, first, partition=its, request=TRANSFER)
-    assert ledger.halves == {TRANSFER: first.cents}
+    assert ledger.unmatched_payments == {TRANSFER: first.cents}
     apply(ledger, second, partition=others, request=TRANSFER)
-    assert (ledger.halves, ledger.transfers, ledger.cents) == ({}, 1, 100)
+    assert (ledger.unmatched_payments, ledger.transfers, ledger.cents) == ({}, 1, 100)
     assert ledger.problems == []
 
 
@@ -91,7 +91,7 @@ def test_halves_of_two_transfers_are_not_one() -> None:
     ledger = applied(LedgerEntry(EntryKind.DEPOSIT, 1, 100))
     apply(ledger, LedgerEntry(EntryKind.PAYMENT, 1, -40, 2), request=TRANSFER)
     apply(ledger, LedgerEntry(EntryKind.RECEIPT, 2, 40, 1), request=TRANSFER._replace(sequence=2))
-    assert len(ledger.halves) == 2
+    assert len(ledger.unmatched_payments) == 2
 
 
 @each_case(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lockstep.demo.bank.ledger import EntryKind, LedgerEntry
-from lockstep.demo.bank.table import redrawn, render
+from lockstep.demo.bank.table import redraw, render
 from lockstep.transactions import RequestId
 from tests.lockstep.demo.bank.test_ledger import applied, apply
 
@@ -22,5 +22,5 @@ def test_accounts_and_totals() -> None:
 
 
 def test_it_is_drawn_over_what_was_there() -> None:
-    assert redrawn("one\ntwo", "") == "one\ntwo\n"
-    assert redrawn("one\ntwo", "a\nb\nc") == "\x1b[3F\x1b[Jone\ntwo\n"
+    assert redraw("one\ntwo", "") == "one\ntwo\n"
+    assert redraw("one\ntwo", "a\nb\nc") == "\x1b[3F\x1b[Jone\ntwo\n"
