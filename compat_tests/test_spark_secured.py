@@ -18,7 +18,7 @@ from compat_tests.spark_face import as_text, values_of
 from compat_tests.targets import KafkaTarget, LockstepTarget
 
 _AREA = "Spark connector, secured"
-_WAYS = pytest.mark.parametrize("way", ["SCRAM-SHA-512", "mTLS"])
+_LOGINS = pytest.mark.parametrize("login", ["SCRAM-SHA-512", "mTLS"])
 _TIERS = {KafkaTarget.name: "release", LockstepTarget.name: "rest"}
 
 
@@ -39,11 +39,11 @@ def target(request: pytest.FixtureRequest, world: World) -> Iterator[SecuredTarg
     assert found.running, f"the broker died during this case:\n{found.log_tail()}"
 
 
-def _options(target: SecuredTarget, way: str, password: str = "") -> dict[str, str]:
+def _options(target: SecuredTarget, login: str, password: str = "") -> dict[str, str]:
     """The options of source and sink, but for the topic."""
     own = target.credentials
-    security = own.certified(own.client) if way == "mTLS" else own.login(way, password=password)
-    listener = CERTIFIED if way == "mTLS" else LOGIN
+    security = own.certified(own.client) if login == "mTLS" else own.login(login, password=password)
+    listener = CERTIFIED if login == "mTLS" else LOGIN
     words = {"bootstrap.servers": target.bootstrap_of(listener), **java_words(security)}
     return {f"kafka.{name}": value for name, value in words.items()}
 
@@ -56,11 +56,11 @@ def _values(count: int) -> list[bytes]:
     return sorted(b"%d" % number for number in range(count))
 
 
-@pytest.mark.case(_AREA, "{way}: the source reads, in a batch and a stream, what Spark's own sink wrote")
-@_WAYS
+@pytest.mark.case(_AREA, "{login}: the source reads, in a batch and a stream, what Spark's own sink wrote")
+@_LOGINS
 @_on(KafkaTarget.name, LockstepTarget.name)
-def test_source(world: World, target: SecuredTarget, new_topic: NewTopic, tmp_path: Path, way: str) -> None:
-    session, topic, options = world.spark_connector(), new_topic(partitions=2), _options(target, way)
+def test_source(world: World, target: SecuredTarget, new_topic: NewTopic, tmp_path: Path, login: str) -> None:
+    session, topic, options = world.spark_connector(), new_topic(partitions=2), _options(target, login)
     session.ask("write", {**options, "topic": topic}, rows=_rows(20), columns=["value"], sink="kafka")
     reading = {**options, "subscribe": topic, "startingOffsets": "earliest"}
     rows = session.ask("read", reading, source="lockstep")["rows"]
@@ -69,11 +69,11 @@ def test_source(world: World, target: SecuredTarget, new_topic: NewTopic, tmp_pa
     assert found["taken"] == 20 and sorted(values_of(found["rows"])) == _values(20)
 
 
-@pytest.mark.case(_AREA, "{way}: the exactly-once sink writes a batch, and a stream from the source")
-@_WAYS
+@pytest.mark.case(_AREA, "{login}: the exactly-once sink writes a batch, and a stream from the source")
+@_LOGINS
 @_on(LockstepTarget.name)
-def test_sink(world: World, target: SecuredTarget, new_topic: NewTopic, tmp_path: Path, way: str) -> None:
-    session, options = world.spark_connector(), _options(target, way)
+def test_sink(world: World, target: SecuredTarget, new_topic: NewTopic, tmp_path: Path, login: str) -> None:
+    session, options = world.spark_connector(), _options(target, login)
     source, sink = new_topic(partitions=2), new_topic(partitions=2)
     session.ask("write", {**options, "topic": source}, rows=_rows(30), columns=["value"], sink="lockstep")
     reading = {**options, "subscribe": source, "startingOffsets": "earliest"}

@@ -53,7 +53,7 @@ def test_of_a_client(client, target): pass
         ("compat_tests/test_new.py", {"target": "kafka", "client": "Java 4.4.0"}, "rest"),
         ("compat_tests/test_new.py", {"target": "kafka"}, "rest"),
         ("compat_tests/test_new.py", {"target": "kafka", "client": "kcat"}, "release"),
-        ("compat_tests/secured/test_ways.py", {"target": "lockstep", "client": "kcat"}, "test"),
+        ("compat_tests/secured/test_logins.py", {"target": "lockstep", "client": "kcat"}, "test"),
         ("compat_tests/secured/test_failures.py", {"target": "lockstep", "client": "kcat"}, "rest"),
         ("compat_tests/secured/test_failures.py", {"target": "kafka", "client": "kcat"}, "release"),
         ("compat_tests/test_spark_new.py", {"target": "kafka"}, "release"),

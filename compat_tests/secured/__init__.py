@@ -4,7 +4,7 @@
 |---|---|
 | keys, users, tokens and the brokers | `brokers` |
 | the fixtures of the cases | `conftest` |
-| records over each way | `test_ways` |
+| records with each login | `test_logins` |
 | groups and transactions | `test_members` |
 | why a client is not let in | `reasons`, `test_failures` |
 | Kafka Streams | `test_word_count` |

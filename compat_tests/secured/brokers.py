@@ -1,6 +1,6 @@
-"""One Lockstep and one Apache Kafka with the same secured listeners, and all that clients need to get in.
+"""One Lockstep and one Apache Kafka with the same secured listeners, and all that clients need to connect.
 
-Owns: `Credentials` (an authority, certificates and a token in a directory of their own), the listeners and
+Owns: `Credentials` (a CA, certificates and a token in a directory of their own), the listeners and
 their settings, the users. `alice`, by each mechanism, and the client certificate may do everything; `bob`
 only what a case allows him. The PLAINTEXT listener, whose clients may do everything, is for administration.
 """
@@ -23,7 +23,7 @@ from compat_tests.probe import HOST, free_port
 from compat_tests.raw import RawConnection
 from compat_tests.targets import KafkaTarget, LockstepTarget, Target
 from compat_tests.until import until
-from tests.support.certificates import DAY, NOW, Authority
+from tests.support.certificates import DAY, NOW, SelfSignedCa
 
 SCRAM: Mapping[str, tuple[int, str]] = {"SCRAM-SHA-256": (1, "sha256"), "SCRAM-SHA-512": (2, "sha512")}
 """Mechanism -> its number in Kafka's protocol, its hash."""
@@ -38,8 +38,8 @@ _SCRAM_LOGIN = f"{_PACKAGE}.scram.ScramLoginModule required;"
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
-    """A listener, and how a client gets in there."""
+class ClientConnection:
+    """A listener, and the security settings of a client for it."""
 
     listener: str
     security: Security
@@ -51,14 +51,14 @@ class Credentials:
     def __init__(self, directory: Path) -> None:
         from tests.support import tokens  # makes keys
 
-        ours, foreign = Authority(), Authority("Foreign")
+        ours, foreign = SelfSignedCa(), SelfSignedCa("Foreign")
         self.ca = str(ours.write_pem(directory / "ca.pem"))
         self.foreign_ca = str(foreign.write_pem(directory / "foreign-ca.pem"))
         self.broker = str(ours.issue("broker").write_pem(directory / "broker.pem"))
         self.client = str(ours.issue("client", names=()).write_pem(directory / "client.pem"))
         late = ours.issue("late", names=(), ends=NOW - DAY / 2)
         self.expired = str(late.write_pem(directory / "expired.pem"))
-        self.stranger = str(foreign.issue("client", names=()).write_pem(directory / "stranger.pem"))
+        self.untrusted = str(foreign.issue("client", names=()).write_pem(directory / "untrusted.pem"))
         self.keys = directory / "keys.json"
         self.keys.write_text(json.dumps(tokens.jwks(tokens.RSA)))
         now = int(time.time())
@@ -76,7 +76,7 @@ class Credentials:
         return Security("SSL", ca=self.ca, identity=identity)
 
     def settings(self) -> dict[str, str]:
-        """What both brokers are started with."""
+        """The settings of both brokers."""
         login = f"listener.name.{LOGIN.lower()}"
         users = " ".join(f'user_{user}="{password}"' for user, password in PASSWORDS.items())
         oauth = f"{login}.oauthbearer.sasl"

@@ -1,4 +1,4 @@
-"""Fixtures: a secured broker, and each client on the way into it that a case names."""
+"""Fixtures: a secured broker, and each client with the login that a case names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from compat_tests.conftest import unique_name
 from compat_tests.harness import World
 from compat_tests.java_driver import ToolResult
 from compat_tests.kafka_jars import STREAMS, ToolchainMissing, skip_or_fail
-from compat_tests.secured.brokers import CERTIFIED, LOGIN, SecuredTarget, Way
+from compat_tests.secured.brokers import CERTIFIED, LOGIN, ClientConnection, SecuredTarget
 from compat_tests.secured.reasons import FAILURES
 from tests.campaigns import java_programs
 
@@ -32,29 +32,29 @@ def target(request: pytest.FixtureRequest, world: World) -> Iterator[SecuredTarg
 
 
 @pytest.fixture
-def way() -> str:
-    """How a case's client gets in, or does not: mTLS, "MECHANISM as USER" (alice), or one of `FAILURES`."""
+def login() -> str:
+    """The login of a case's client: mTLS, "MECHANISM as USER" (alice), or one of `FAILURES`."""
     return "SCRAM-SHA-512"
 
 
 @pytest.fixture(params=list(harness.CLIENTS))
-def client(request: pytest.FixtureRequest, world: World, target: SecuredTarget, way: str) -> Client:
+def client(request: pytest.FixtureRequest, world: World, target: SecuredTarget, login: str) -> Client:
     kind = harness.CLIENTS[request.param]
-    found = way_of(target, way)
+    found = connection_of(target, login)
     mechanism = found.security.mechanism
     if mechanism in kind.cannot:
         pytest.skip(f"{harness.LIMIT}{kind.cannot[mechanism]}")
     return world.connected(request.param, target.bootstrap_of(found.listener), found.security)
 
 
-def way_of(target: SecuredTarget, way: str) -> Way:
+def connection_of(target: SecuredTarget, login: str) -> ClientConnection:
     own = target.credentials
-    if way in FAILURES:
-        return FAILURES[way](own)
-    if way == MTLS:
-        return Way(CERTIFIED, own.certified(own.client))
-    mechanism, _, user = way.partition(" as ")
-    return Way(LOGIN, own.login(mechanism, user or "alice"))
+    if login in FAILURES:
+        return FAILURES[login](own)
+    if login == MTLS:
+        return ClientConnection(CERTIFIED, own.certified(own.client))
+    mechanism, _, user = login.partition(" as ")
+    return ClientConnection(LOGIN, own.login(mechanism, user or "alice"))
 
 
 @pytest.fixture
@@ -72,11 +72,11 @@ def tool(world: World, target: SecuredTarget, tmp_path: Path) -> Callable[..., T
 
 
 @pytest.fixture
-def word_count(target: SecuredTarget, way: str, tmp_path: Path) -> Iterator[Callable[[str, str], str]]:
-    """`word_count(lines, counts)` starts an application of Kafka Streams, which gets in on the case's way and
+def word_count(target: SecuredTarget, login: str, tmp_path: Path) -> Iterator[Callable[[str, str], str]]:
+    """`word_count(lines, counts)` starts an application of Kafka Streams, which has the case's login and
     runs until the case ends; its application.id."""
     application, log = unique_name(), tmp_path / "streams.log"
-    found, config = way_of(target, way), tmp_path / "streams.properties"
+    found, config = connection_of(target, login), tmp_path / "streams.properties"
     words = {**java_words(found.security), "application.id": application}
     config.write_text("".join(f"{name}={value}\n" for name, value in words.items()))
     with ExitStack() as stack:

@@ -1,4 +1,4 @@
-"""A client that is not let in: what it says why, the same over both brokers (`reasons`)."""
+"""The error text of a client whose TLS or login fails, the same over both brokers (`reasons`)."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _MAX_LINES = 2
 """Of the log, however often the client tries: one for the reason, one where a warning is repeated."""
 
 
-@pytest.mark.case("Security", "{way}: the client names the reason")
-@pytest.mark.parametrize("way", FAILURES)
-def test_reason(client: Client, target: SecuredTarget, way: str) -> None:
+@pytest.mark.case("Security", "{login}: the client names the reason")
+@pytest.mark.parametrize("login", FAILURES)
+def test_reason(client: Client, target: SecuredTarget, login: str) -> None:
     log_bytes = target.log_path.stat().st_size
-    said = client.first_contact()
-    assert said, "the client was let in"
+    error = client.first_contact()
+    assert error, "the client could connect"
     if isinstance(target, SecuredLockstep):
         log = target.log_path.read_bytes()[log_bytes:].decode()
         assert "Traceback" not in log and len(log.splitlines()) <= _MAX_LINES, log
-    assert re.search(REASONS[client.name][way], said), said[:3000]
-    if way in NOT_NAMED.get(client.name, {}):
-        raise CannotDo(NOT_NAMED[client.name][way])
+    assert re.search(REASONS[client.name][login], error), error[:3000]
+    if login in NOT_NAMED.get(client.name, {}):
+        raise CannotDo(NOT_NAMED[client.name][login])
 
 
 @pytest.mark.case("Security", "the first contact of a client that is let in")

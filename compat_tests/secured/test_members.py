@@ -20,9 +20,9 @@ AREA = "Security"
 WAIT_S = 30.0
 
 
-@pytest.mark.case(AREA, "{way}: what is written is read back")
-@pytest.mark.parametrize("way", ["SCRAM-SHA-256", "PLAIN", OAUTHBEARER])
-def test_mechanism(client: Client, new_topic: NewTopic, way: str) -> None:
+@pytest.mark.case(AREA, "{login}: what is written is read back")
+@pytest.mark.parametrize("login", ["SCRAM-SHA-256", "PLAIN", OAUTHBEARER])
+def test_mechanism(client: Client, new_topic: NewTopic, login: str) -> None:
     topic = new_topic()
     client.produce(topic, [Message(b"a"), Message(b"b")])
     assert [each.value for each in client.read(topic, 2)] == [b"a", b"b"]

@@ -112,9 +112,9 @@ def _take_back(raw: RawConnection, topic: str) -> None:
 
 
 @pytest.mark.case("Security", "access rules: a user may not write, then may, reads what he may, then may not")
-@pytest.mark.parametrize("way", ["SCRAM-SHA-512 as bob"], ids=["bob"])
+@pytest.mark.parametrize("login", ["SCRAM-SHA-512 as bob"], ids=["bob"])
 @pytest.mark.parametrize("client", [Java.name, KafkaPython.name], indirect=True)
-def test_rules(client: Client, new_topic: NewTopic, raw: RawConnection, way: str) -> None:
+def test_rules(client: Client, new_topic: NewTopic, raw: RawConnection, login: str) -> None:
     topic = new_topic()
 
     def refused() -> int:

@@ -21,15 +21,15 @@ LINES, PARTITIONS = 20, 2
 START_S = 60.0
 
 
-@pytest.mark.case(AREA, "{way}: exactly_once_v2 counts words, by a group, internal topics and transactions")
-@pytest.mark.parametrize("way", ["SCRAM-SHA-512", MTLS])
+@pytest.mark.case(AREA, "{login}: exactly_once_v2 counts words, by a group, internal topics and transactions")
+@pytest.mark.parametrize("login", ["SCRAM-SHA-512", MTLS])
 def test_word_count(
     word_count: Callable[[str, str], str],
     world: World,
     target: SecuredTarget,
     raw: RawConnection,
     new_topic: NewTopic,
-    way: str,
+    login: str,
 ) -> None:
     lines, counts = new_topic(PARTITIONS), new_topic(PARTITIONS)
     for partition in range(PARTITIONS):

@@ -24,12 +24,12 @@ def target(request: pytest.FixtureRequest, world: World) -> Iterator[SecuredTarg
     assert found.running, f"the broker died during this case:\n{found.log_tail()}"
 
 
-@pytest.mark.case("Security", "{way}: the sink writes, the source reads, a stream copies")
-@pytest.mark.parametrize("way", ["SCRAM-SHA-512", "mTLS"])
-def test_sink_and_source(spark: Spark, target: SecuredTarget, new_topic: NewTopic, way: str) -> None:
+@pytest.mark.case("Security", "{login}: the sink writes, the source reads, a stream copies")
+@pytest.mark.parametrize("login", ["SCRAM-SHA-512", "mTLS"])
+def test_sink_and_source(spark: Spark, target: SecuredTarget, new_topic: NewTopic, login: str) -> None:
     own = target.credentials
-    security = own.certified(own.client) if way == "mTLS" else own.login(way)
-    listener = CERTIFIED if way == "mTLS" else LOGIN
+    security = own.certified(own.client) if login == "mTLS" else own.login(login)
+    listener = CERTIFIED if login == "mTLS" else LOGIN
     words = {"bootstrap.servers": target.bootstrap_of(listener), **java_words(security)}
     secured: dict[str, Any] = {f"kafka.{name}": value for name, value in words.items()}
     topic, copied = new_topic(partitions=2), new_topic()

@@ -30,7 +30,7 @@ from tests.broker.test_sasl_listeners import authenticate, do_handshake, log_in,
 from tests.broker.test_tls_listeners import keywords
 from tests.broker.wire import Client
 from tests.support.cases import each_case
-from tests.support.certificates import Authority
+from tests.support.certificates import SelfSignedCa
 
 NOT_ALLOWED = ErrorCode.DELEGATION_TOKEN_REQUEST_NOT_ALLOWED
 DISABLED = ErrorCode.DELEGATION_TOKEN_AUTH_DISABLED
@@ -178,7 +178,7 @@ async def test_without_a_secret(start_broker: StartBroker) -> None:
 
 
 async def test_one_way_tls_is_no_authentication(start_broker: StartBroker) -> None:
-    authority = Authority()
+    authority = SelfSignedCa()
     texts = {
         "listeners": "SSL://127.0.0.1:0",
         "delegation.token.secret.key": "a secret",

@@ -20,7 +20,7 @@ from lockstep.broker.settings.properties import ConfigError
 from tests.broker.cluster.brokers import SMALL
 from tests.broker.security.test_key_store import BROKER, inline
 from tests.support.cases import check_each
-from tests.support.certificates import DAY, NOW, Authority
+from tests.support.certificates import DAY, NOW, SelfSignedCa
 
 OWN = inline(BROKER)
 SASL = {"listeners": "SASL_PLAINTEXT://localhost:0"}
@@ -175,7 +175,7 @@ def test_a_pipe_in_place_of_a_file_stops_the_start_at_once(start: Start, tmp_pat
 def test_files_that_cannot_be_used_now_have_the_status_of_a_failed_start(
     start: Start, tmp_path: Path
 ) -> None:
-    authority = Authority()
+    authority = SelfSignedCa()
     late = authority.issue(ends=NOW - DAY / 2).write_pem(tmp_path / "late.pem")
     noise = tmp_path / "noise"
     noise.write_bytes(b"noise")

@@ -33,7 +33,7 @@ from tests.broker.security.test_scram import prove
 from tests.broker.test_tls_listeners import keywords
 from tests.broker.wire import Client, frame
 from tests.support.cases import each_case
-from tests.support.certificates import Authority
+from tests.support.certificates import SelfSignedCa
 
 ALICE = b"\0alice\0secret"
 ILLEGAL = ErrorCode.ILLEGAL_SASL_STATE
@@ -307,7 +307,7 @@ async def test_users_of_scram_live_in_the_log(start_broker: StartBroker, tmp_pat
 
 
 async def test_logins_inside_tls(start_broker: StartBroker, caplog: pytest.LogCaptureFixture) -> None:
-    authority = Authority()
+    authority = SelfSignedCa()
     texts = {**sasl("SASL_SSL"), **inline(authority.issue("broker")), "ssl.client.auth": "required"}
     broker = await start_broker(**keywords(texts))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)

@@ -21,9 +21,9 @@ from tests.broker.fakes import open_connections
 from tests.broker.security.test_key_store import SECRET, inline, key_texts
 from tests.broker.waiting import until
 from tests.broker.wire import Client, batch, fetch_request, frame, records_of
-from tests.support.certificates import DAY, NOW, Authority, Issued
+from tests.support.certificates import DAY, NOW, Issued, SelfSignedCa
 
-AUTHORITY, FOREIGN = Authority(), Authority("Foreign")
+AUTHORITY, FOREIGN = SelfSignedCa(), SelfSignedCa("Foreign")
 BROKER = AUTHORITY.issue("broker")
 
 
@@ -43,7 +43,9 @@ def keywords(texts: dict[str, str]) -> dict[str, str]:
     return {name.replace(".", "_"): text for name, text in texts.items()}
 
 
-def of_client(directory: Path, own: Issued | None = None, trusted: Authority = AUTHORITY) -> ssl.SSLContext:
+def of_client(
+    directory: Path, own: Issued | None = None, trusted: SelfSignedCa = AUTHORITY
+) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.load_verify_locations(cadata=trusted.pem())
     if own is not None:

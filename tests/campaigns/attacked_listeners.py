@@ -18,7 +18,7 @@ from compat_tests.raw import ConnectionClosed, RawConnection
 from compat_tests.targets import LockstepTarget
 from lockstep.protocol.api import ApiKey
 from tests.campaigns.partition_client import LOOPBACK
-from tests.support.certificates import Authority
+from tests.support.certificates import SelfSignedCa
 
 NAME: Final = "ATTACKED"
 OPEN_SECONDS: Final = 15.0
@@ -91,7 +91,7 @@ class InsideTls(AttackedListener):
     protocol = "SSL"
 
     def __init__(self) -> None:
-        self._authority = Authority()
+        self._authority = SelfSignedCa()
         self._broker = self._authority.issue("broker")
         self.context = ssl.create_default_context(cadata=self._authority.pem())
 

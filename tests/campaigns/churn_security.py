@@ -34,9 +34,9 @@ from lockstep.protocol.messages.expire_delegation_token import ExpireDelegationT
 from lockstep.protocol.messages.sasl_authenticate import SaslAuthenticateRequest
 from lockstep.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from tests.broker.wire import Client
-from tests.support.certificates import Authority
+from tests.support.certificates import SelfSignedCa
 
-_AUTHORITY: Final = Authority()
+_AUTHORITY: Final = SelfSignedCa()
 _ISSUED: Final = _AUTHORITY.issue("broker")
 _CONTEXT: Final = ssl.create_default_context(cadata=_AUTHORITY.pem())
 SETTINGS: Final = {

@@ -12,9 +12,9 @@ import pytest
 
 from lockstep.kafka_client import key_files
 from lockstep.kafka_client.key_files import load_own, load_trusted
-from tests.support.certificates import Authority
+from tests.support.certificates import SelfSignedCa
 
-AUTHORITY = Authority()
+AUTHORITY = SelfSignedCa()
 
 
 def test_a_private_key_is_copied_to_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

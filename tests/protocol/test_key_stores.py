@@ -19,9 +19,9 @@ from lockstep.protocol.key_stores import (
     pem_blocks,
     read_store,
 )
-from tests.support.certificates import Authority
+from tests.support.certificates import SelfSignedCa
 
-CA = Authority()
+CA = SelfSignedCa()
 ISSUED = CA.issue("broker")
 
 

@@ -54,7 +54,7 @@ class Issued:
         return path
 
 
-class Authority:
+class SelfSignedCa:
     """A private authority, with a root that tests trust."""
 
     def __init__(self, name: str = "Test Root") -> None:

@@ -10,18 +10,18 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from lockstep.broker.security.peer_certificates import PeerCertificates
 from lockstep.broker.settings.peer_settings import PEER_TLS_REQUIRE, PEERS_LISTENER
 from lockstep.broker.settings.settings_reader import from_texts
-from tests.support.certificates import NOW, Authority, Issued
+from tests.support.certificates import NOW, Issued, SelfSignedCa
 
 CLUSTER = "cluster-a"
-AUTHORITY = Authority("Authority of cluster-a")
-FOREIGN = Authority("Authority of others")
+AUTHORITY = SelfSignedCa("Authority of cluster-a")
+FOREIGN = SelfSignedCa("Authority of others")
 
 
 def issue_node(
     node_id: int,
     *,
     cluster_id: str = CLUSTER,
-    authority: Authority = AUTHORITY,
+    authority: SelfSignedCa = AUTHORITY,
     ends: datetime.datetime = NOW + datetime.timedelta(days=365),
 ) -> Issued:
     """A certificate of a node."""
@@ -29,7 +29,7 @@ def issue_node(
     return authority.issue(f"node-{node_id}", names=names, ends=ends)
 
 
-def texts(issued: Issued, trusted: Sequence[Authority] = (AUTHORITY,)) -> dict[str, str]:
+def texts(issued: Issued, trusted: Sequence[SelfSignedCa] = (AUTHORITY,)) -> dict[str, str]:
     """The settings of a node with this certificate."""
     return {
         "ssl.keystore.type": "PEM",
@@ -45,7 +45,7 @@ def peer_certificates(
     issued: Issued | None = None,
     *,
     mode: str = PEER_TLS_REQUIRE,
-    trusted: Sequence[Authority] = (AUTHORITY,),
+    trusted: Sequence[SelfSignedCa] = (AUTHORITY,),
     now: datetime.datetime = NOW,
 ) -> PeerCertificates:
     """What a node with this certificate has; by default one of its own."""

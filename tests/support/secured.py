@@ -11,7 +11,7 @@ from typing import Final
 from compat_tests.probe import HOST, free_port
 from compat_tests.targets import LockstepTarget
 from lockstep.broker.security.sasl_listener import PLAIN_MODULE, SCRAM_MODULE
-from tests.support.certificates import Authority
+from tests.support.certificates import SelfSignedCa
 from tests.support.tokens import AUDIENCE, ISSUER, claims, jwks, signed
 
 USERS: Final = {
@@ -19,7 +19,7 @@ USERS: Final = {
     "SCRAM-SHA-256": ("bob", "pa,ss=1"),
     "SCRAM-SHA-512": ("carol", "pa55word"),
 }
-AUTHORITY, FOREIGN = Authority(), Authority("Foreign")
+AUTHORITY, FOREIGN = SelfSignedCa(), SelfSignedCa("Foreign")
 SESSION_MS: Final = 1_500
 """How long a login lasts on the listener SHORT."""
 _KINDS: Final = {
@@ -39,7 +39,7 @@ class SecuredTarget(LockstepTarget):
     the same for short sessions, with logins without TLS, by one mechanism only, with a certificate of another
     name."""
 
-    def __init__(self, directory: Path, authority: Authority = AUTHORITY) -> None:
+    def __init__(self, directory: Path, authority: SelfSignedCa = AUTHORITY) -> None:
         super().__init__(directory=directory)
         found = [free_port() for _ in range(len(_KINDS) - 1)]
         self.tls, self.certified, self.login, self.short, self.bare, self.strict, self.renamed = found
@@ -111,7 +111,7 @@ class SecuredTarget(LockstepTarget):
             "sasl.oauthbearer.token.endpoint.url": path.as_uri(),
         }
 
-    def certified_as(self, path: Path, authority: Authority = AUTHORITY) -> dict[str, str]:
+    def certified_as(self, path: Path, authority: SelfSignedCa = AUTHORITY) -> dict[str, str]:
         """TLS with a certificate of the client's own."""
         store = authority.issue("alice", names=()).write_pem(path)
         return {**self.trusting(), "ssl.keystore.type": "PEM", "ssl.keystore.location": str(store)}

@@ -19,7 +19,7 @@ from compat_tests.probe import HOST
 from compat_tests.raw import RawConnection
 from lockstep.kafka_client.connection import ClientError
 from tests.bench.load.serving import job
-from tests.support.certificates import Authority
+from tests.support.certificates import SelfSignedCa
 from tests.support.secured import SecuredTarget
 
 
@@ -77,7 +77,7 @@ def test_a_wrong_password_is_told(target: SecuredTarget) -> None:
 
 @pytest.fixture
 def ends(tmp_path: Path) -> Iterator[tuple[TlsSocket, ssl.SSLSocket]]:
-    authority = Authority()
+    authority = SelfSignedCa()
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(authority.issue().write_pem(tmp_path / "broker.pem"))
     client = ssl.create_default_context(cafile=str(authority.write_pem(tmp_path / "ca.pem")))

@@ -17,11 +17,11 @@ import pytest
 import lockstep.testing
 from compat_tests.probe import free_port
 from lockstep.broker.metrics.http import MAX_CONNECTIONS, ChangeRequest, HttpListener, Page
-from tests.support.certificates import Authority
+from tests.support.certificates import SelfSignedCa
 
 LARGE = 3_000_000
 PAGES = {"/ok": lambda: Page(HTTPStatus.OK, b"fine\n"), "/large": lambda: Page(HTTPStatus.OK, bytes(LARGE))}
-AUTHORITY = Authority()
+AUTHORITY = SelfSignedCa()
 Start = Callable[..., Awaitable[int]]
 
 

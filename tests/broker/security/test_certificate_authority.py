@@ -19,7 +19,7 @@ from lockstep.broker.security.certificate_authority import (
 )
 from lockstep.broker.security.distinguished_name import distinguished_name
 from lockstep.storage.peers.peer_identity import PeerIdentity
-from tests.support.certificates import Authority
+from tests.support.certificates import SelfSignedCa
 
 NOW = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
 DAY = datetime.timedelta(days=1)
@@ -101,7 +101,7 @@ def test_what_is_no_new_ca() -> None:
     ):
         with pytest.raises(CertificateError, match=problem):
             CertificateAuthority.load(key, certificates)
-    foreign = Authority()
+    foreign = SelfSignedCa()
     with pytest.raises(CertificateError, match="not made by"):
         CertificateAuthority(foreign.key, foreign.certificate).issue_node(1, ["a"], NOW, 1)
 

@@ -13,9 +13,9 @@ from lockstep.broker.settings.properties import ConfigError, UnusableFile
 from lockstep.broker.settings.security_settings import ListenerSecurity
 from lockstep.broker.settings.settings_reader import from_texts
 from tests.support.cases import each_case
-from tests.support.certificates import DAY, NOW, Authority, Issued
+from tests.support.certificates import DAY, NOW, Issued, SelfSignedCa
 
-AUTHORITY = Authority()
+AUTHORITY = SelfSignedCa()
 BROKER = AUTHORITY.issue("broker")
 SECRET = b"hush-hush"
 
@@ -69,7 +69,7 @@ def test_a_key_and_its_certificates_from_each_form(tmp_path: Path) -> None:
 
 def test_certificates_in_any_order_are_put_in_theirs(tmp_path: Path) -> None:
     file = tmp_path / "store.pem"
-    file.write_text(AUTHORITY.pem() + Authority("Other").pem() + BROKER.chain_pem() + BROKER.key_pem())
+    file.write_text(AUTHORITY.pem() + SelfSignedCa("Other").pem() + BROKER.chain_pem() + BROKER.key_pem())
     assert read_key_store(security(key_texts(file, "PEM")), NOW).chain[0] == BROKER.certificate
 
 

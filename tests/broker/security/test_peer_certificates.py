@@ -12,7 +12,7 @@ from lockstep.broker.settings.peer_settings import PEERS_LISTENER
 from lockstep.broker.settings.properties import ConfigError
 from lockstep.broker.settings.settings_reader import from_texts
 from lockstep.storage.peers.peer_identity import PeerIdentity
-from tests.support.certificates import NOW, Authority
+from tests.support.certificates import NOW, SelfSignedCa
 from tests.support.peer_certificates import (
     AUTHORITY,
     CLUSTER,
@@ -111,7 +111,7 @@ class Files:
         self.security = from_texts(given).security_named(PEERS_LISTENER)
         self.node = PeerCertificates(self.security, "require", 1, lambda: NOW)
 
-    def trust(self, *authorities: Authority) -> None:
+    def trust(self, *authorities: SelfSignedCa) -> None:
         self.trusted.write_text("".join(each.pem() for each in authorities))
 
     def reloaded(self) -> bool:

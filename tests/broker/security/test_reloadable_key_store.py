@@ -14,9 +14,9 @@ from lockstep.broker.security.reloadable_key_store import RETRY_PAUSE
 from lockstep.broker.security.tls_context import TlsListener
 from lockstep.broker.settings.properties import ConfigError
 from tests.broker.security.test_key_store import key_texts, security
-from tests.support.certificates import DAY, NOW, Authority
+from tests.support.certificates import DAY, NOW, SelfSignedCa
 
-AUTHORITY = Authority()
+AUTHORITY = SelfSignedCa()
 
 
 def replace(path: Path, text: str) -> None:

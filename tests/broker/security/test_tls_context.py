@@ -15,9 +15,9 @@ from lockstep.broker.settings.properties import ConfigError
 from tests.broker.security.test_key_store import inline, security
 from tests.broker.security.test_reloadable_key_store import of_file, replace
 from tests.support.cases import each_case
-from tests.support.certificates import DAY, NOW, Authority
+from tests.support.certificates import DAY, NOW, SelfSignedCa
 
-AUTHORITY = Authority()
+AUTHORITY = SelfSignedCa()
 OWN = inline(AUTHORITY.issue("broker"))
 TRUST = {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": AUTHORITY.pem()}
 

@@ -21,7 +21,7 @@ from tests.broker.metrics.scraping import get, scrape
 from tests.broker.metrics.test_http import said
 from tests.lockstep.player_host.test_players import played, players_of
 from tests.player.driver.doubles import MemoryLog, MemoryStreams, has_all, until
-from tests.support.certificates import Authority
+from tests.support.certificates import SelfSignedCa
 
 
 @pytest.fixture
@@ -140,7 +140,7 @@ async def test_what_is_refused(
 async def test_https_and_a_token(
     players: Players, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    authority, token = Authority(), tmp_path / "token"
+    authority, token = SelfSignedCa(), tmp_path / "token"
     token.write_text("s3cret\n")
     config = replace(
         players.config,

@@ -16,7 +16,7 @@ from lockstep.player.transport.interface import Streams
 from lockstep.target import Delivered, SqliteStore, TlsFiles, serve, serve_in_thread
 from tests.player.target.streams import batch, hello
 from tests.player.transport.ends import Heard
-from tests.support.certificates import Authority
+from tests.support.certificates import SelfSignedCa
 
 
 class Numbers:
@@ -107,7 +107,7 @@ async def test_there_is_no_such_transport(tmp_path: Path) -> None:
 
 
 async def test_over_tls_both_sides_know_each_other(tmp_path: Path) -> None:
-    own, other = Authority(), Authority("Foreign")
+    own, other = SelfSignedCa(), SelfSignedCa("Foreign")
     trusted, foreign = str(own.write_pem(tmp_path / "ca.pem")), str(other.write_pem(tmp_path / "other.pem"))
     target = TlsFiles(trusted, str(own.issue("target").write_pem(tmp_path / "target.pem")))
     player = str(own.issue("player", names=()).write_pem(tmp_path / "player.pem"))
@@ -132,7 +132,7 @@ async def test_over_tls_both_sides_know_each_other(tmp_path: Path) -> None:
 
 
 def test_keys_that_cannot_be_used_are_named(tmp_path: Path) -> None:
-    issued, nothing = Authority().issue(), tmp_path / "nothing.pem"
+    issued, nothing = SelfSignedCa().issue(), tmp_path / "nothing.pem"
     nothing.write_text("nothing")
     encrypted = str(issued.write_pem(tmp_path / "encrypted.pem", b"secret"))
     with pytest.raises(FileNotFoundError, match=r"missing\.pem"):

@@ -21,7 +21,7 @@ from lockstep.storage.peers.outgoing import HANDSHAKE_TIMEOUT
 from lockstep.storage.peers.peer_tls import NO_TLS, REQUIRED, PeerTls
 from lockstep.storage.raft.messages import Append, VoteRequest
 from tests.storage.peers.nodes import Node, Stranger, nodes, until
-from tests.support.certificates import NOW, Authority, Issued
+from tests.support.certificates import NOW, Issued, SelfSignedCa
 from tests.support.peer_certificates import AUTHORITY, FOREIGN, issue_node, peer_certificates
 
 HOUR = datetime.timedelta(hours=1)
@@ -82,7 +82,7 @@ class Refusal:
     """What the stranger says of node 1."""
 
 
-def strange(issued: Issued, node_id: int = 2, trusted: tuple[Authority, ...] = (AUTHORITY,)) -> PeerTls:
+def strange(issued: Issued, node_id: int = 2, trusted: tuple[SelfSignedCa, ...] = (AUTHORITY,)) -> PeerTls:
     return peer_certificates(node_id, issued, trusted=trusted, now=NOW - 2 * HOUR)
 
 

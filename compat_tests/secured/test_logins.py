@@ -9,9 +9,9 @@ from compat_tests.conftest import NewTopic
 from compat_tests.secured.conftest import MTLS
 
 
-@pytest.mark.case("Security", "{way}: what is written is read back")
-@pytest.mark.parametrize("way", ["SCRAM-SHA-512", MTLS])
-def test_records(client: Client, new_topic: NewTopic, way: str) -> None:
+@pytest.mark.case("Security", "{login}: what is written is read back")
+@pytest.mark.parametrize("login", ["SCRAM-SHA-512", MTLS])
+def test_records(client: Client, new_topic: NewTopic, login: str) -> None:
     topic = new_topic()
     messages = [Message(b"value %d" % n * 100, key=b"k%d" % n) for n in range(30)]
     assert client.produce(topic, messages) in ([], list(range(30)))
