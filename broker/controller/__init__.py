@@ -22,6 +22,7 @@
 | `transfer_requests` | requests to leaders to transfer their leadership |
 | `cluster_status`, `log_group_report` | the cluster's status, and a log group's by its leader |
 | `damage_reports` | damaged offset ranges on each node, and skipping them |
+| `damaged_copies` | which other nodes have an intact copy of a damaged range |
 | `raft_voters` | the errors of AddRaftVoter and RemoveRaftVoter |
 
 `api/` has the handlers.

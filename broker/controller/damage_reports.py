@@ -1,7 +1,8 @@
 """The damaged offset ranges of all nodes: each node reports its own ranges, and skips them on request.
 
-Invariant: a node that does not respond within `RESPONSE_TIMEOUT_SECONDS` is named. Does not: know which
-ranges are damaged (`broker/maintenance/damage.py`).
+Invariants: a node that does not respond within `RESPONSE_TIMEOUT_SECONDS` is named; unless an operator forces
+it, nothing is skipped that another node has, or may have. Does not: know which ranges are damaged
+(`broker/maintenance/damage.py`), or which nodes have intact ones (`damaged_copies.py`).
 """
 
 from __future__ import annotations
@@ -11,9 +12,19 @@ import json
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from lockstep.broker.maintenance.damage import Document, node_damage, skip_damage
+from lockstep.broker.controller.damaged_copies import copies_of
+from lockstep.broker.maintenance.damage import (
+    Document,
+    damage_text,
+    node_damage,
+    remedy_text,
+    skip_damage,
+)
 from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.peers.peer_rpc import PeerRpc, RequestKind
+from lockstep.broker.requests.errors import RequestError
+from lockstep.protocol.errors import ErrorCode
+from lockstep.storage.group_options import node_of
 from lockstep.storage.peers.limits import PeerError, PeerUnreachable
 
 if TYPE_CHECKING:
@@ -39,18 +50,32 @@ class DamageReports:
         if peering is not None:
             peering.handlers[RequestKind.DAMAGE] = self._serve
 
-    async def all_damage(self) -> DamageResponses:
-        """Returns the damaged ranges of all live nodes, by node."""
+    async def all_damage(self, only: tuple[str, int] | None = None) -> DamageResponses:
+        """Returns the damaged ranges of all live nodes, by node, each with the other nodes that have
+        (`intact_on`) or may have (`unknown_on`) its records. Args: only: as for `node_damage`."""
         here = self._nodes.node_id
         others = [] if self._peering is None else [each for each in self._nodes.alive() if each != here]
-        responses = await self._request_all({}, others)
-        return DamageResponses([*self._execute({}), *responses.ranges], responses.without_response)
+        command = {} if only is None else {"only": only}  # older versions report all ranges
+        responses = await self._request_all(command, others)
+        ranges = [*self._execute(command), *responses.ranges]
+        responding = {here, *others} - {each["node"] for each in responses.without_response}
+        reports = {node: [each for each in ranges if each["node"] == node] for node in responding}
+        return DamageResponses(
+            [
+                {**each, **copies_of(each, self._replica_nodes(each["group"]), reports)._asdict()}
+                for each in ranges
+            ],
+            responses.without_response,
+        )
 
-    async def skip_damage(self, topic: str, index: int) -> DamageResponses:
+    async def skip_damage(self, topic: str, index: int, *, is_forced: bool) -> DamageResponses:
         """Makes reads skip a partition's damaged ranges on all nodes with a copy; returns the newly skipped
-        ranges."""
+        ranges. Raises RequestError where another node has, or may have, an intact copy, unless forced."""
+        if not is_forced:
+            await self._check_copies(topic, index)
         here, command = self._nodes.node_id, {"topic": topic, "partition": index}
-        replica_nodes = self._replica_nodes(topic, index)
+        partition = self._cluster.partition(topic, index)
+        replica_nodes = {here} if partition is None else self._replica_nodes(partition.group.group_id)
         responses = await self._request_all(command, replica_nodes - {here})
         if here not in replica_nodes:
             return responses
@@ -61,13 +86,24 @@ class DamageReports:
                 responses.ranges, [_no_response(here, _not_written(error)), *responses.without_response]
             )
 
-    def _replica_nodes(self, topic: str, index: int) -> set[int]:
-        """Returns the nodes with a copy of a partition, alive or not."""
-        partition = self._cluster.partition(topic, index)
-        placement = self._cluster.image.placement
-        if self._peering is None or partition is None:
+    async def _check_copies(self, topic: str, index: int) -> None:
+        for each in (await self.all_damage((topic, index))).ranges:
+            is_same = (each["topic"], each["partition"]) == (topic, index)
+            if is_same and not each["given_up"] and (each["intact_on"] or each["unknown_on"]):
+                raise RequestError(
+                    ErrorCode.INVALID_REQUEST,
+                    f"nothing is skipped: node {each['node']}: {damage_text(each)}; {remedy_text(each)} "
+                    "(--force skips them nevertheless)",
+                )
+
+    def _replica_nodes(self, group_id: int) -> set[int]:
+        """Returns the nodes with a replica of a log group, alive or not."""
+        if self._peering is None:
             return {self._nodes.node_id}
-        return set(placement.get(partition.group.group_id, ())) or set(self._nodes.registered_ids())
+        placed = self._cluster.image.placement.get(group_id, ())
+        group = self._cluster.groups.get(group_id)
+        members = () if group is None or not placed else group.raft.configuration.voters
+        return {*placed, *map(node_of, members)} or set(self._nodes.registered_ids())
 
     async def _request_all(self, command: Document, node_ids: Iterable[int]) -> DamageResponses:
         responses = await asyncio.gather(*(self._request(each, command) for each in sorted(node_ids)))
@@ -93,7 +129,8 @@ class DamageReports:
     def _execute(self, command: Document) -> list[Document]:
         topic = command.get("topic")
         if topic is None:
-            found = node_damage(self._cluster)
+            only = command.get("only")
+            found = node_damage(self._cluster, None if only is None else (str(only[0]), int(only[1])))
         else:
             found = skip_damage(self._cluster, str(topic), int(command["partition"]))
         return [{"node": self._nodes.node_id, **each} for each in found]

@@ -9,6 +9,7 @@ deleted topics are not reported. Does not: find damage (`storage/log/batch_reade
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from lockstep.storage.missing_records import is_still_missing
@@ -34,11 +35,16 @@ def group_damage(cluster: MetadataCache, group_id: int, group: LogGroup) -> list
     ]
 
 
-def node_damage(cluster: MetadataCache) -> list[Document]:
-    """The damaged ranges of this node, by log group; at most `MAX_REPORTED_RANGES`."""
+def node_damage(cluster: MetadataCache, only: tuple[str, int] | None = None) -> list[Document]:
+    """The damaged ranges of this node, by log group; at most `MAX_REPORTED_RANGES`.
+
+    Args: only: a topic and an index, for the ranges of that partition.
+    """
     ranges: list[Document] = []
     for group_id, group in sorted(cluster.groups.items()):
         ranges += group_damage(cluster, group_id, group)
+    if only is not None:
+        ranges = [each for each in ranges if (each["topic"], each["partition"]) == only]
     return ranges[:MAX_REPORTED_RANGES]
 
 
@@ -54,6 +60,33 @@ def where_damaged(damage: Document) -> str:
     """The log group of a range, and its log file where it has one."""
     group = f"log group {damage['group']}"
     return group if damage["segment"] == NO_SEGMENT else f"{group}, log file {damage['segment']}"
+
+
+def remedy_text(damage: Document) -> str:
+    """The next step for a range with `node`, `intact_on` and `unknown_on`
+    (`broker/controller/damaged_copies.py`)."""
+    node, is_missing = damage["node"], damage["segment"] == NO_SEGMENT
+    if damage["intact_on"]:
+        others = node_names(damage["intact_on"])
+        if not is_missing:
+            return f"node {node} fetches them from {others}"
+        return f"{others} can have them: node {node} gets them back when it starts with an empty directory"
+    if damage["unknown_on"]:
+        others = node_names(damage["unknown_on"])
+        pronoun, verb = ("it", "is") if len(damage["unknown_on"]) == 1 else ("them", "are")
+        if is_missing:
+            return f"{others} may have them, and {verb} not reached: start {pronoun} first"
+        return f"the repair waits for {others}, which {verb} not reached: start {pronoun} first"
+    copy = "" if is_missing else "put the log file back from a copy, or "
+    if damage["topic"] is None:
+        return "put the log file back from a copy"
+    skip = f"`lockstep log skip-damage {damage['topic']}-{damage['partition']}`"
+    return f"{copy}{skip} makes consumers skip them"
+
+
+def node_names(node_ids: Sequence[int]) -> str:
+    """`node 3`, or `nodes 1, 3`."""
+    return f"node{'s'[: len(node_ids) != 1]} {', '.join(map(str, node_ids))}"
 
 
 def _text(damage: Document, state: str) -> str:

@@ -233,16 +233,12 @@ def _newline(each: dict[str, Any], damage: list[dict[str, Any]]) -> str:
 
 
 def _damage(each: dict[str, Any]) -> str:
-    from lockstep.broker.maintenance.damage import damage_text
+    from lockstep.broker.maintenance.damage import damage_text, remedy_text
 
     text = damage_text(each)
     if each["given_up"]:
         return f"{text}; consumers skip them"
-    if each["topic"] is None:
-        return text
-    if each["segment"] == 0:
-        text += "; the node gets them back with an empty directory"
-    return f"{text}; `lockstep log skip-damage {each['topic']}-{each['partition']}` makes consumers skip them"
+    return f"{text}; {remedy_text(each)}" if "intact_on" in each else text  # an earlier Lockstep
 
 
 def _alive(node: dict[str, Any]) -> str:

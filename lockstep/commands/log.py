@@ -70,10 +70,16 @@ def add_to(families: Families) -> None:
         "skip-damage",
         help="make consumers skip damaged records of a partition",
         description="Skip the records of a partition that are damaged on disk and that no node can "
-        "repair; `lockstep cluster status` names them. Consumers then continue at the next intact "
-        "record; offsets do not change. The damaged records are lost, unless the log file is "
-        "restored from a backup later. Exit status 1 where a node with a copy did not respond: run it again "
-        "once that node is back.",
+        "repair; `lockstep cluster status` names them. The broker rejects it while another node has them, or "
+        "may have them and is not reached. Consumers then continue at the next intact record; offsets do not "
+        "change. The damaged records are lost, unless the log file is restored from a backup later. Exit "
+        "status 1 where a node with a copy did not respond: run it again once that node is back.",
+    )
+    skip.add_argument(
+        "--force",
+        action="store_true",
+        help="skip them even where another node has them, or may have them: consumers of the node with the "
+        "damage do not get them",
     )
     skip.add_argument("partition", metavar="TOPIC-PARTITION", help="as in orders-3")
     add_connection(skip)
@@ -98,7 +104,7 @@ def _skip_damage(options: argparse.Namespace) -> int:
 
     async def run() -> tuple[list[Document], list[Document]]:
         async with client_of(options) as client:
-            return await skip_damage(client, topic, int(number))
+            return await skip_damage(client, topic, int(number), force=options.force)
 
     with report_client_errors():
         skipped, unanswered = asyncio.run(run())

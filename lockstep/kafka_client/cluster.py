@@ -92,10 +92,16 @@ def _still_out_of_sync(before: OutOfSync, now: OutOfSync) -> OutOfSync:
     }
 
 
-async def skip_damage(client: Client, topic: str, partition: int) -> tuple[list[Document], list[Document]]:
+async def skip_damage(
+    client: Client, topic: str, partition: int, *, force: bool = False
+) -> tuple[list[Document], list[Document]]:
     """Makes reads skip the damaged ranges of a partition. Returns their offsets, by node, and the nodes with
-    a copy that did not respond, each with `node` and `reason`."""
-    response = await _send_command(client, {"do": "give_up", "topic": topic, "partition": partition})
+    a copy that did not respond, each with `node` and `reason`.
+
+    Args: force: also where another node has, or may have, the records: else that raises BrokerError.
+    """
+    command = {"do": "give_up", "topic": topic, "partition": partition, **({"force": True} if force else {})}
+    response = await _send_command(client, command)
     return response["given_up"], response.get("unanswered", [])
 
 

@@ -124,7 +124,8 @@ async def test_a_changed_byte_is_an_error_of_its_partition_and_no_other(start_br
     assert damage_text(known).startswith("t-0: offset 5 is damaged (log group 1, log file ")
     assert _trouble(broker) == damage_text(known)
     status = await ask(client, do="status")
-    assert status["healthy"] is False and status["damage"] == [{"node": 1, **known}]
+    copies: dict[str, list[int]] = {"intact_on": [], "unknown_on": []}
+    assert status["healthy"] is False and status["damage"] == [{"node": 1, **known, **copies}]
     await client.close()
 
 

@@ -3,12 +3,16 @@ they have come."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import os
 from pathlib import Path
 
 import pytest
 
-from lockstep.broker.maintenance.damage import HealedDamageLog, damage_text, node_damage
+from lockstep.broker.maintenance.damage import Document, HealedDamageLog, damage_text, node_damage
+from lockstep.broker.maintenance.scrub import Scrubber
+from lockstep.protocol.cluster_messages import LockstepClusterRequest, LockstepClusterResponse
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.records.batch import read_header
 from lockstep.storage.log.format import segment_of
@@ -188,7 +192,9 @@ async def test_until_they_have_come_it_is_damage_and_the_scrub_gets_them(
     client = await cluster.client(node_id)
     status = await ask(client, do="status")
     assert status["healthy"] is False
-    assert status["damage"] == [{"node": node_id, **each} for each in known]
+    others = sorted({1, 2, 3} - {node_id})
+    copies = {"intact_on": others, "unknown_on": []}
+    assert status["damage"] == [{"node": node_id, **each, **copies} for each in known]
 
     async def nobody(self: ReadRepair, sequence: int, wait_s: float) -> bool:
         return False
@@ -208,6 +214,89 @@ async def test_until_they_have_come_it_is_damage_and_the_scrub_gets_them(
     for number in range(BATCHES):
         (data,) = await read(client, {0: number})
         assert data.error_code == 0 and value(number) in _bytes(data)
+
+
+async def _skip(client: Client, **question: object) -> tuple[ErrorCode, str]:
+    """The error and its text of a request to skip the damage of t-0."""
+    body = json.dumps({"do": "give_up", "topic": "t", "partition": 0, **question}).encode()
+    answer: LockstepClusterResponse = await client.call(LockstepClusterRequest(body=body), 0)
+    return ErrorCode(answer.error_code), answer.error_message or ""
+
+
+async def _skip_until(client: Client, expected: str) -> ErrorCode:
+    """Repeats the request while nodes that have started are not reached; returns the error at the end."""
+    while True:
+        error, text = await _skip(client)
+        if expected in text if expected else not text:
+            return error
+        assert "not reached" in text
+        await asyncio.sleep(0.05)
+
+
+async def _one_range(client: Client) -> Document:
+    """The one damaged range of the status."""
+    ranges: list[Document] = (await ask(client, do="status"))["damage"]  # type: ignore[assignment]
+    assert len(ranges) == 1
+    return ranges[0]
+
+
+async def test_records_that_another_node_has_or_may_have_are_not_skipped(
+    start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing(self: Scrubber) -> int:
+        return 0
+
+    monkeypatch.setattr(Scrubber, "check", nothing)
+    cluster, node_id = await filled(start_cluster, "follower")
+    others = sorted({1, 2, 3} - {node_id})
+    await restarted_without(cluster, node_id, "follower", "missing")
+    client = await cluster.client(node_id)
+
+    async def hears(*nodes: int) -> None:
+        heard = cluster.brokers[node_id].assembly.nodes
+        await cluster.until(lambda: heard.alive() == {node_id, *nodes}, "these nodes alone")
+
+    await hears(*others)
+    known = await _one_range(client)
+    assert (known["intact_on"], known["unknown_on"]) == (others, [])
+    error, text = await _skip(client)
+    assert error == ErrorCode.INVALID_REQUEST
+    assert text == (
+        f"nothing is skipped: node {node_id}: {damage_text(known)}; node {node_id} fetches them from nodes "
+        f"{others[0]}, {others[1]} (--force skips them nevertheless)"
+    )
+    for each in others:
+        await cluster.stop(each)
+        lose(file_with(cluster.directory / str(each), 10), "missing", 10)
+    await hears()
+    known = await _one_range(client)
+    assert (known["intact_on"], known["unknown_on"]) == ([], others)
+    error, text = await _skip(client)
+    assert error == ErrorCode.INVALID_REQUEST
+    assert f"the repair waits for nodes {others[0]}, {others[1]}, which are not reached" in text
+    assert all(not each["given_up"] for each in node_damage(cluster.brokers[node_id].assembly.cluster))
+    await cluster.start(others[0])
+    assert await _skip_until(client, f"waits for node {others[1]}, which is") == ErrorCode.INVALID_REQUEST
+    await cluster.start(others[1])
+    assert await _skip_until(client, "") == ErrorCode.NONE, "no node has them"
+    for broker in cluster.brokers.values():
+        assert all(each["given_up"] for each in node_damage(broker.assembly.cluster))
+
+
+async def test_an_operator_can_force_records_to_be_skipped(
+    start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def nothing(self: Scrubber) -> int:
+        return 0
+
+    monkeypatch.setattr(Scrubber, "check", nothing)
+    cluster, node_id = await filled(start_cluster, "follower")
+    await restarted_without(cluster, node_id, "follower", "missing")
+    client = await cluster.client(node_id)
+    await cluster.until(lambda: len(cluster.brokers[node_id].assembly.nodes.alive()) == 3, "all nodes")
+    assert (await _skip(client, force=False))[0] == ErrorCode.INVALID_REQUEST
+    assert await _skip(client, force=True) == (ErrorCode.NONE, "")
+    assert all(each["given_up"] for each in node_damage(cluster.brokers[node_id].assembly.cluster))
 
 
 async def test_a_node_alone_starts_and_its_operator_gives_the_records_up(

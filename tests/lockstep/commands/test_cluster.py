@@ -173,12 +173,16 @@ def test_missing_records_are_named_with_what_to_do(
 ) -> None:
     place = {"node": 2, "group": 1, "segment": 0, "topic": "t", "partition": 0}
     missing = {**place, "first_offset": 0, "last_offset": 5, "problem": "gone", "given_up": False}
-    answers(monkeypatch, {**STATUS, "healthy": False, "damage": [missing]})
+    copies = {"intact_on": [1], "unknown_on": []}
+    answers(monkeypatch, {**STATUS, "healthy": False, "damage": [{**missing, **copies}]})
     assert main(["cluster", "status"]) == 1
     assert (
-        "node 2: t-0: offsets 0 to 5 are missing (log group 1); the node gets them back with an empty "
-        "directory; `lockstep log skip-damage t-0` makes consumers skip them\n"
+        "node 2: t-0: offsets 0 to 5 are missing (log group 1); node 1 can have them: node 2 gets them back "
+        "when it starts with an empty directory\n"
     ) in capsys.readouterr().out
+    answers(monkeypatch, {**STATUS, "healthy": False, "damage": [missing]})  # an earlier version's
+    assert main(["cluster", "status"]) == 1
+    assert "node 2: t-0: offsets 0 to 5 are missing (log group 1)\n" in capsys.readouterr().out
 
 
 def test_a_node_that_does_not_say_what_is_damaged_is_named(

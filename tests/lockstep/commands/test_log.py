@@ -386,7 +386,10 @@ def test_skipping_ends_with_1_where_a_node_with_a_copy_did_not_answer(
         {"node": 2, "group": 1, "segment": 0, "first_offset": 0, "last_offset": 4},
     ]
 
+    asked = []
+
     async def ask(client: object, question: dict[str, object]) -> dict[str, object]:
+        asked.append(question)
         return {"given_up": given_up, "unanswered": silent}
 
     monkeypatch.setattr("lockstep.kafka_client.cluster._send_command", ask)
@@ -398,7 +401,8 @@ def test_skipping_ends_with_1_where_a_node_with_a_copy_did_not_answer(
         "no response from node 3 (no link to node 3): the copy there may still be damaged; run this again"
     )
     assert (expected in done.err) == bool(silent)
-    document = command("log", "skip-damage", "orders-0", "--json")
+    document = command("log", "skip-damage", "orders-0", "--json", "--force")
+    assert [each.get("force") for each in asked] == [None, True]
     assert document.status == (1 if silent else 0)
     assert json.loads(document.out) == {"given_up": given_up, "unanswered": silent}
 
