@@ -65,7 +65,7 @@ def command_of(word: str) -> Callable[[Sequence[str]], int]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what the command line asks for; the exit status."""
+    """Run the command of the command line; the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     with by_signals():
         try:

@@ -1,6 +1,6 @@
 """The argument types of a benchmark's command line, and the words again from chosen values.
 
-What cannot be used is refused before anything is measured.
+Unusable arguments are rejected before anything is measured.
 """
 
 from __future__ import annotations

@@ -43,12 +43,12 @@ def read(path: Path, *names: str) -> dict[str, Any]:
         raise Unreadable(f"{path} is no kept result: {error}") from error
     missing = [name for name in names if not isinstance(found, dict) or name not in found]
     if missing or not isinstance(found, dict):
-        raise Unreadable(f"{path} is no kept result: it lacks {', '.join(missing) or 'everything'}")
+        raise Unreadable(f"{path} is no kept result: missing are {', '.join(missing) or 'everything'}")
     return found
 
 
 def keep(result: dict[str, Any], directory: Path, name: str) -> Path:
-    """Write the result, and say where; its path."""
+    """Write the result, and print its path, which is returned."""
     stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
     names = (f"{stamp}{f'.{number}' if number else ''}-{name}.json" for number in itertools.count())
     path = next(directory / each for each in names if not (directory / each).exists())

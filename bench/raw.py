@@ -1,10 +1,10 @@
 """Raw latencies beside the results that were made of them: every sample, as it was measured.
 
-Owns: the format (little-endian int64 nanoseconds in the order of the answers, gzip), and what a row or a
-block says of its file: its name, how many samples, their SHA-256 before compression. The files stay on the
-machine that measured: git ignores directories of the name `raw`. Costs no timed loop anything: a job leaves
-its samples in a scratch file once its loop is over, and they are compressed after the block (the grid), or
-after the last session (`RawSamples`).
+Owns: the format (little-endian int64 nanoseconds in the order of the responses, gzip), and the fields of a
+row or a block about its file: its name, how many samples, their SHA-256 before compression. The files stay on
+the machine that measured: git ignores directories of the name `raw`. Costs no timed loop anything: a job
+leaves its samples in a scratch file once its loop is over, and they are compressed after the block (the
+grid), or after the last session (`RawSamples`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def describe_file(name: str, samples: bytes) -> Noted:
 
 
 def write(path: Path, samples: bytes) -> Noted:
-    """The file, whole or not at all, and what is said of it. OSError."""
+    """The file, whole or not at all, and the fields about it. OSError."""
     kept.write(path, gzip.compress(samples, 9, mtime=0))
     return describe_file(path.name, samples)
 
@@ -43,7 +43,7 @@ def write(path: Path, samples: bytes) -> Noted:
 def take_block(work: Callable[[Path], dict[str, Any]], keep: Callable[[bytes], Noted]) -> dict[str, Any]:
     """The block that `work` measures, with a note `raw` where its job left samples in the file it is given.
 
-    Args: keep: takes the samples, says what the block says; not called where `work` raises.
+    Args: keep: takes the samples, returns the block's fields; not called where `work` raises.
     """
     with tempfile.TemporaryDirectory(prefix="bench-raw-") as scratch:
         path = Path(scratch) / "latencies"

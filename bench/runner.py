@@ -118,7 +118,7 @@ def command_line(name: str, options: Options, chosen: argparse.Namespace) -> str
 
 
 class Measurement(Generic[P, S]):
-    """One kind: a subclass says what is measured; its docstring is the help. An object is one run of it."""
+    """One kind: a subclass defines the measurement; its docstring is the help. An object is one run of it."""
 
     name: ClassVar[str]
     """The kind of the result, and the end of its file's name."""
@@ -160,7 +160,7 @@ class Measurement(Generic[P, S]):
         raise NotImplementedError
 
     def table(self, result: Result) -> str:
-        """The result for people."""
+        """The result as text."""
         raise NotImplementedError
 
     def missed_goals(self, result: Result) -> list[str]:
@@ -331,11 +331,11 @@ class Comparison(Measurement[P, S]):
 def main(
     kind: type[Measurement[Any, Any]], words: Sequence[str], others: Sequence[str] = (), epilog: str = ""
 ) -> int:
-    """Run a kind as the command line asks for; the exit status.
+    """Run a kind by the command line; the exit status.
 
     Args:
         others: words that come first on a command line of their own.
-        epilog: what the help says of those.
+        epilog: the help about those.
     """
     parser = parser_of(kind.command_word(), kind.__doc__, kind.options)
     parser.epilog = epilog

@@ -33,7 +33,7 @@ log = logging.getLogger("lockstep")
 REMOVED_WAIT_SECONDS: Final = 1.0
 """A removed node redirects clients for so long before it ends."""
 SERVICE_POLL_INTERVAL_SECONDS: Final = 0.2
-"""Between two looks at whether a node that waits for others serves."""
+"""Interval of the checks whether a node that waits for others serves."""
 EXIT_BAD_START: Final = 1
 EXIT_WRONG_SETTING: Final = 2
 EXIT_FATAL: Final = 70
@@ -91,7 +91,7 @@ async def _serve_until_stopped(
         loop.add_signal_handler(number, stop_requested.set)
     broker = Broker(settings, on_fatal=_end_process)
     await broker.start()
-    # What lives now lives as long as the process: the collector need not look at it again.
+    # The objects of now live as long as the process: the garbage collector may skip them.
     gc.collect()
     gc.freeze()
     give_memory_back()  # a replay's peak

@@ -181,7 +181,7 @@ class RetrySchedule:
 
     Args:
         stale_s: tries that have failed for so long make the metadata broker suspected: one that is
-            partitioned from the others goes on responding that there is no leader.
+            partitioned from the others continues to respond that there is no leader.
     """
 
     __slots__ = ("_count", "_deadline", "_failing_since", "_stale_s")

@@ -132,14 +132,14 @@ class SourceText:
             trace = error.__traceback__
             path = paths[trace.tb_lineno - 1] if trace is not None else self.schema.name
             where = "" if pos is None else f" at byte {pos}"
-            return MalformedMessage(f"{title}: {path}{where}: {_words(error, decoding=pos is not None)}")
+            return MalformedMessage(f"{title}: {path}{where}: {_error_text(error, decoding=pos is not None)}")
 
         self.scope["explain"] = explain
         exec(code, self.scope)
         return self.scope[function_name]
 
 
-def _words(error: BaseException, *, decoding: bool) -> str:
+def _error_text(error: BaseException, *, decoding: bool) -> str:
     if decoding and isinstance(error, IndexError | binary.error):
         return "the bytes end here"
     if isinstance(error, UnicodeError):

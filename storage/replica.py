@@ -276,7 +276,7 @@ class Replica:
             self.applier.apply_at_once(frames, tail_matches_log, advanced)
             listener.on_progress(advanced)
         else:
-            self.applier.on_append(frames, True, tail_matches_log)  # the general loop goes on after the flush
+            self.applier.on_append(frames, True, tail_matches_log)  # the loop continues after the flush
         return True
 
     def request(self, step: Callable[[], None]) -> None:

@@ -21,7 +21,7 @@ BUILDS: dict[str, Callable[[], Path]] = {"tansu": build_tansu, "kfake": kfake_pr
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Build what is asked for, then print the table; the exit status."""
+    """Build the requested programs, then print the table; the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench baselines", description=__doc__)
     parser.add_argument("--build", choices=BUILDS, action="append", default=[], help="tansu takes long")
     parser.add_argument("--tuned", action="store_true", help="the settings of kafka-tuned, with reasons")

@@ -1,7 +1,7 @@
 """Two brokers that keep everything in memory, as bounds of what the protocol and a client leave room for.
 
 Owns: how each program is built and found, and its process. Neither keeps a record over its end, neither
-flushes, and none of their figures is a durability. Absence is told by name (`ToolchainMissing`), never
+flushes, and none of their figures is a durability. A missing one is named (`ToolchainMissing`), never
 replaced.
 
 - tansu 0.6.0, a broker in Rust: `cargo install` of the pinned version with its own lock file and feature
@@ -50,7 +50,7 @@ def build_tansu() -> Path:
         command += ["--no-default-features", "--features", "dynostore", "--root", str(_TANSU_ROOT)]
         done = subprocess.run(command, check=False, timeout=TANSU_BUILD_S)
     if done.returncode != 0:
-        raise ToolchainMissing(f"cargo install tansu {TANSU_VERSION} failed; what it said is above")
+        raise ToolchainMissing(f"cargo install tansu {TANSU_VERSION} failed; its output is above")
     return tansu_program()
 
 

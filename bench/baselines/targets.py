@@ -103,7 +103,7 @@ class OneBroker(Session):
         super().__init__(SUBJECT, broker.setup, sizes, parent)
 
     def _warm_slice(self, topic: str, producers: int) -> int:
-        """Like `Session`; nothing is read of a broker in memory: tansu sends more than is asked for."""
+        """Like `Session`; nothing is read of a broker in memory: tansu sends more than a Fetch requests."""
         if self.broker.keeps:
             return super()._warm_slice(topic, producers)
         done = self.closed_loop(topic, producers, seconds=WARMUP_SLICE_S / 2, warmup_s=0.0)

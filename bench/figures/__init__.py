@@ -1,4 +1,4 @@
-"""From what was measured to what is said of it; measures nothing.
+"""From measurements to the texts, tables and pictures of them; measures nothing.
 
 | module | |
 |---|---|
@@ -6,5 +6,5 @@
 | `kills` | seconds from a kill to the next acknowledgement, of several kills. Pure |
 | `origins` | may rows of several runs stand side by side. Pure |
 | `contention` | goodput, refusals, shares and waits of many clients. Pure |
-| `tables`, `pictures`, `templates` | what results of all kinds have in common, for people |
+| `tables`, `pictures`, `templates` | what results of all kinds have in common, for readers |
 """

@@ -48,7 +48,7 @@ def longest_allowed_s(figures: Figures) -> float:
 
 
 def starvation(figures: Figures) -> str | None:
-    """Why it cannot be said that nobody starved; None where it can."""
+    """The reason why a client may have starved; None where none has."""
     if figures["successes_per_client"] < LEAST_SUCCESSES:
         return (
             f"{figures['successes_per_client']:.0f} successes a client are too few to tell shares from luck, "

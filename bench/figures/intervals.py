@@ -99,7 +99,7 @@ def with_intervals(
 ) -> list[dict[str, Any]]:
     """Rows of `ratios.compare` with intervals: `value` and `met` are of the pairs from now on.
 
-    `sure` says that the whole interval meets the goal, or misses it; `noise` is the noise floor.
+    `sure` is true if the whole interval meets the goal, or misses it; `noise` is the noise floor.
     """
     return [_with_interval(row, sessions, ratios[row["ratio"]], goals.get(row["ratio"])) for row in rows]
 

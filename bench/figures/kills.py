@@ -1,7 +1,7 @@
 """Seconds from the kill of a leader to the next acknowledgement: what is shown of several kills. Pure.
 
 Owns: that a time of 0 or less is no time: another node led already when the old leader was killed. Rows of
-before `lose_leader` refused such rounds have them; they are counted, and in no median.
+before `lose_leader` rejected such rounds have them; they are counted, and in no median.
 """
 
 from __future__ import annotations

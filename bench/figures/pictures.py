@@ -19,7 +19,7 @@ def canvas(salt: str, rows: int, columns: int, inches: tuple[float, float]) -> t
 
 
 def save(figure: Any, panels: list[Any], path: Path) -> None:
-    """Finish the panels and write the file; its ending says its format."""
+    """Finish the panels and write the file; its suffix is its format."""
     from matplotlib import pyplot
 
     for panel in panels:

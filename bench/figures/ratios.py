@@ -28,7 +28,7 @@ POLICY_PAIRS: Final = {
     "cross": ((FLUSH, OS), UNEQUAL),
     "os": ((OS, OS), "neither flushes"),
 }
-"""By the end of a ratio's name: the subject's policy and the baseline's, and what its title says of them."""
+"""By the end of a ratio's name: the subject's policy and the baseline's, and their words in its title."""
 
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {">=": operator.ge, "<=": operator.le}
 

@@ -6,7 +6,7 @@ files. Invariant: an unknown key, kind, axis or target is an error that names th
 
 Owns: a cell's name, which is its file's, and its digest over its workload and target: a row whose digest is
 another was measured for a workload that has changed since, and is measured again. What the code adds to a
-workload (warm-up, bytes of a fan-out) is not in it: whoever changes that raises `MEASURED_AS`.
+workload (warm-up, bytes of a fan-out) is not in it: a change of those must raise `MEASURED_AS`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MEASURED_AS: Final = {
 }
 """By kind: raised when its blocks are measured in another way, so that its rows are measured again."""
 _ELSEWHERE = frozenset({"about", "axes", "nodes", "targets"})
-"""Of a workload: what is in the cell itself, or only said to people."""
+"""Fields of a workload that are in the cell itself, or for readers only."""
 
 
 @dataclass(frozen=True)
@@ -106,7 +106,7 @@ AXES: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 class BadWorkload(ValueError):
-    """A file that cannot be read as a workload; the text names it and says what to change."""
+    """A file that cannot be read as a workload; the text names it and what to change."""
 
 
 @dataclass(frozen=True)

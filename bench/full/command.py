@@ -1,7 +1,7 @@
 """`python -m bench full`: the whole grid from workload files, a row a cell, until nothing remains.
 
-Owns: the command line, visits and the order of sessions in each, and what is said of what remains. A visit
-is one workload on one number of nodes: fresh brokers, one alive at a time, rounds mirrored (ABBA), only
+Owns: the command line, visits and the order of sessions in each, and the report of the remaining cells. A
+visit is one workload on one number of nodes: fresh brokers, one alive at a time, rounds mirrored (ABBA), only
 cells that have no row; its rows are written when its last round is over, so a run that is ended loses one
 visit at most. A target that cannot be started here is a named skip: its cells remain. Rows of quick runs
 never stand beside these. A table is of one machine: one that was begun on another is begun again. Exit
@@ -111,7 +111,7 @@ def plan(cells: Sequence[Cell], rounds: int) -> list[tuple[int, Broker]]:
 
 
 def available(visit: Visit) -> Visit:
-    """The visit without the cells of targets that cannot be started here; says which, and why."""
+    """The visit without the cells of targets that cannot be started here; prints which, and the reasons."""
     if visit.workload.kind == "command":
         return visit
     absent = {broker.name: broker.missing() for _, broker in plan(visit.cells, 1)}

@@ -28,7 +28,7 @@ TUNED_PAIRS: Final = {
 BOTH_TUNED, FREE_TUNED = TUNED_PAIRS
 _PAIRS: Final = TARGET_PAIRS | TUNED_PAIRS
 RATE_KEPT: Final = 0.98
-"""Of what was offered: a broker that answers less does not keep the rate, and its latency is a backlog's."""
+"""Of what was offered: a broker that serves less does not keep the rate, and its latency is a backlog's."""
 
 
 class Grid:
@@ -94,7 +94,7 @@ def behind(pairs: Sequence[tuple[Row, Row]]) -> int:
 
 
 def keeps_rate(row: Row) -> bool:
-    """True if it answered as many as were offered; always where nothing is offered at a rate."""
+    """True if it served the offered rate; always where nothing is offered at a rate."""
     offered = row["point"].get("rate", 0)
     return bool((median(row, "requests_per_s") or 0.0) >= RATE_KEPT * offered)
 

@@ -68,7 +68,7 @@ class Rows:
         return row
 
     def write_raw(self, cell: Cell, number: int, data: bytes) -> dict[str, Any]:
-        """Keep one round's latencies; what the row says of them."""
+        """Keep one round's latencies; returns the row's fields about them."""
         directory = self.directory / raw.DIRECTORY / cell.workload.name
         return raw.write(directory / f"{cell.name}-{number}{raw.SUFFIX}", data)
 

@@ -24,7 +24,7 @@ _LATENCIES = (
     ("max_ms", "ms", "the longest answer (median of the rounds' longest)"),
 )
 BATCHES = ((MESSAGES_MB, "MB/s", "megabytes of messages answered a second"), *_LATENCIES)
-"""The figures of cells whose requests carry batches: of unlike sizes, so that requests say nothing."""
+"""The figures of cells whose requests carry batches: of unlike sizes, so that requests are not comparable."""
 SHOWN = {
     "produce": (("requests_per_s", "/s", "requests answered a second"), *_LATENCIES),
     "drain": (("drained_gb_per_s", "GB/s", "read"), ("p99_ms", "ms", "the writer's p99")),
@@ -54,12 +54,12 @@ NOTES = {
 }
 """By kind: what a reader has to know."""
 TIMED = ("produce", "drain", "idle")
-"""Kinds whose blocks last as long as their workload says."""
+"""Kinds whose blocks last as long as their workload's duration."""
 SUBJECTS = {
     "lockstep": ("kafka", "kafka-flush", "kafka-tuned", "kafka-tuned-flush"),
     "lockstep-os": ("kafka", "kafka-tuned"),
 }
-"""Who is judged beside whom: a Lockstep without flushes only beside a Kafka without."""
+"""The pairs that are compared: a Lockstep without flushes only with a Kafka without."""
 
 
 def cell_figures(row: Row) -> tuple[tuple[str, str, str], ...]:
@@ -117,7 +117,7 @@ def _lines(rows: list[Row], targets: list[str]) -> list[list[str]]:
 
 
 def tables(result: dict[str, Any]) -> list[str]:
-    """One for each workload and number of nodes, with what is to be said of it below."""
+    """One for each workload and number of nodes, with its notes below."""
     cells = [row for row in result["rows"] if row["settings"]["kind"] in SHOWN]
     found = []
     for (workload, nodes), rows in by_table(cells).items():

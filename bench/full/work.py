@@ -30,7 +30,8 @@ WARM_S = 1.0
 
 
 def measure(session: AnySession, cell: Cell, policy: str, keep: Callable[[bytes], dict[str, Any]]) -> Block:
-    """One block of this cell. Args: keep: takes raw latencies, says what the row says. RoundFailed."""
+    """One block of this cell. Args: keep: takes raw latencies, returns the row's fields about them.
+    RoundFailed."""
     sampler = RssSampler(session.target.pids)
 
     def work(raw: Path) -> Block:
@@ -113,7 +114,7 @@ def _produce(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
 
 
 def _drain(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
-    """A backlog is read again and again while a producer goes on writing at its rate, all its window long."""
+    """A backlog is read again and again while a producer writes at its rate, all its window long."""
     topic, filled = blocks.fill(session, policy, cell.at["backlog_mb"] << 20)
     words = _producer_words(session, cell, raw, cell.at["rate"])
 
@@ -161,7 +162,7 @@ def _fan_out(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
 
 
 def _idle(session: AnySession, cell: Cell, policy: str, raw: Path) -> Block:
-    """Sixteen producers beside so many connections that say nothing; what one of these costs in memory."""
+    """Sixteen producers beside so many idle connections; what one of these costs in memory."""
     count = cell.at["connections"]
     words = {**_producer_words(session, cell, raw, 0), "producers": PRODUCERS, "window": 1, "records": 1}
     _warm_producers(session, policy, words)

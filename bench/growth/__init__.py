@@ -4,6 +4,6 @@
 |---|---|
 | `axes` | what grows, in which steps, and which figures are fitted |
 | `work` | one step, measured on a fresh node |
-| `steps` | the files, one a step, so that a run goes on where it was; slopes, and their names |
+| `steps` | the files, one a step, so that a run can be resumed; slopes, and their names |
 | `command` | the command line |
 """

@@ -1,6 +1,6 @@
 """The steps of `python -m bench growth` on disk, and what they come to: lines, promises, what disturbed them.
 
-Owns: the files, one a step, so that a run that was ended goes on where it was. A slope
+Owns: the files, one a step, so that an interrupted run can be resumed. A slope
 of 0 is flat, 1 is linear: the line through the logarithms of values and figures. Measures nothing.
 """
 

@@ -44,7 +44,7 @@ def _measure_load(
     producers: int = PRODUCERS,
     idle_connections: int = 0,
 ) -> Figures:
-    """The load's figures, and those at rest, with so many connections that say nothing."""
+    """The load's figures, and those at rest, with so many idle connections."""
     work = _load(session, lengths, partitions, producers)
     outstanding = producers * WINDOW
     block = session.measure("growth", FLUSH, work, partitions=partitions, max_outstanding=outstanding)
@@ -80,7 +80,7 @@ def _costs(block: Block) -> Figures:
 
 
 def _at_rest(session: LockstepSession, lengths: Lengths) -> Figures:
-    """Memory, and the CPU of a node that nobody asks anything."""
+    """Memory, and the CPU of an idle node."""
     (pid,) = session.target.pids
     before = process.cpu_seconds(pid)
     time.sleep(lengths.idle_s)
@@ -103,7 +103,7 @@ def _idle_groups(session: LockstepSession, count: int) -> Iterator[None]:
 
 def _log(session: LockstepSession, value: int, lengths: Lengths) -> Figures:
     """A log of so many units: kill -9, evict all, start; evict again, read at random places, and once more
-    while the broker is not asked; then the load."""
+    while the broker is idle; then the load."""
 
     def work(topic: str) -> Block:
         words = {"records": FILL_BATCH_RECORDS, "window": FILL_WINDOW}

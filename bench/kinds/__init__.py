@@ -1,4 +1,4 @@
-"""Kinds of measurements that are one file each: what `bench.runner` is told of them.
+"""Kinds of measurements that are one file each: their declarations for `bench.runner`.
 
 | module | |
 |---|---|

@@ -26,7 +26,7 @@ from bench.settings import FLUSH, PRODUCERS
 
 HOT_ACCOUNTS = (1, 3, 10, 30, 100, 300, 1000)
 START_S = 0.2
-"""From the word to the first transaction, so that all clients have heard it."""
+"""From the start message to the first transaction, so that all clients have received it."""
 
 
 def run_clients(clients: Sequence[Child], job: Block, warmup_s: float, seconds: float) -> list[Block]:
@@ -103,7 +103,7 @@ class Contention(Measurement[tuple[int, ...], ContentionSession]):
 def evaluate(sessions: list[Block], quick: bool = False) -> tuple[list[Block], list[str]]:
     """A row for each number of hot accounts (medians; the worst of shares and waits), and who starved.
 
-    Blocks of a quick run that are too short to tell are not checked.
+    Blocks of a quick run that are too short for a verdict are not checked.
     """
     rows, problems = [], []
     for accounts in HOT_ACCOUNTS:

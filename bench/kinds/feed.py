@@ -30,7 +30,7 @@ class FeedSession(LockstepSession):
     """One round: a topic for each size of body, filled, then read."""
 
     def fill(self, body_bytes: int, transactions: int) -> tuple[str, Block]:
-        """A topic, and what the load generator says of it."""
+        """A topic, and the load generator's result for it."""
         topic = self.topic(FLUSH)
         words = {"topic": topic, "body_bytes": body_bytes, "transactions": transactions}
         facts = self.job("fill_feed", bootstrap=self.target.bootstrap, **words)

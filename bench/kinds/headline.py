@@ -33,7 +33,7 @@ SMALL_RECORD_BYTES = 100
 MANY_PRODUCERS = 64
 NODES_PARTITIONS = 16
 ROWS = ("produce", "small", "latency", "consume", "fan_out", "restart")
-"""What can be asked for by name."""
+"""The parts that can be chosen by name."""
 NODES_ROWS = frozenset({"produce", "latency"})
 """What three nodes have of them."""
 
@@ -255,7 +255,7 @@ class Headline(Comparison[Planned, Session]):
 
 
 def one_node(session: Session, sizes: HeadlineSizes, rows: frozenset[str]) -> None:
-    """Everything that was asked for, on a warm broker. RoundFailed, TargetFailed."""
+    """All chosen parts, on a warm broker. RoundFailed, TargetFailed."""
     topic, filled = "", None
     sampler = RssSampler(session.target.pids)
     with sampler.sample_rss():

@@ -69,7 +69,7 @@ GOALS = tuple(
         ("resume", "<=", 1.0),
     )
 )
-"""What the project wants to show for three nodes against three warmed-up Apache Kafka 4.4.0 nodes."""
+"""The project's goals for three nodes against three warmed-up Apache Kafka 4.4.0 nodes."""
 
 
 @dataclass(frozen=True)

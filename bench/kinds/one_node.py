@@ -26,7 +26,7 @@ from bench.sessions.setup import Setup
 from bench.settings import FLUSH, OS, PARTITIONS, PRODUCERS
 
 ROWS = ("produce", "latency", "cost", "partitions", "groups", "consume", "memory", "restart")
-"""The rows that can be asked for by name; "memory" is sampled while the others load the broker."""
+"""The rows that can be chosen by name; "memory" is sampled while the others load the broker."""
 QUICK_ROWS = tuple(row for row in ROWS if row not in ("groups", "cost"))
 """What fits five minutes."""
 COST_PRODUCERS = (1, PRODUCERS, 64)
@@ -118,7 +118,7 @@ GOALS = (
     Goal("rebalance.leave", "<=", 1.0),
     Goal("members.memory", "<=", 1.0),
 )
-"""What the project wants to show for one node against a warmed-up Apache Kafka 4.4.0."""
+"""The project's goals for one node against a warmed-up Apache Kafka 4.4.0."""
 
 
 @dataclass(frozen=True)
@@ -195,7 +195,7 @@ def _sessions_of(side: str, kind: str, policies: tuple[str, ...]) -> list[Planne
 
 
 def run(session: Session, rows: frozenset[str], *, with_restart: bool) -> None:
-    """Everything that was asked for, on one warm session."""
+    """All chosen rows, on one warm session."""
     for policy in session.policies:
         if rows & {"produce", "memory"}:
             produce(session, policy)

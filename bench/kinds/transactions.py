@@ -158,7 +158,7 @@ class Transactions(Comparison[Planned, TransactionsSession]):
     )
 
     def plan(self) -> Sequence[Planned]:
-        """Kafka stands between Lockstep's two, so that a drift hits both sides."""
+        """Kafka's session is between Lockstep's two, so that a drift hits both sides."""
         first, *rest = _sessions_of(SUBJECT, self.chosen.subject)
         return mirror_rounds([first, *_sessions_of(BASELINE, self.baseline), *rest], self.sizes.rounds)
 

@@ -1,9 +1,9 @@
-"""Encrypted sockets of the load generator, logged in, with the face of plain ones.
+"""Encrypted sockets of the load generator, logged in, with the methods of plain ones.
 
 Owns: `secure`, the handshake and the login before any timed loop, by Lockstep's own client (`lockstep.
 kafka_client`), which every broker takes; in the loops OpenSSL alone is between a job and its socket.
-A record of TLS has at most 16 KB, and every receive buffer has room for one, so that OpenSSL keeps nothing
-of which epoll would not tell. Does not: make keys or users (`bench.sessions.secured`).
+A record of TLS has at most 16 KB, and every receive buffer has room for one, so that OpenSSL buffers nothing
+that epoll would not report. Does not: make keys or users (`bench.sessions.secured`).
 """
 
 from __future__ import annotations

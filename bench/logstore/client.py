@@ -2,8 +2,8 @@
 
 Owns: sending one request (an atomic batch) whenever one is due, and when each was committed. A request's
 latency counts from the moment it was due, so that a store that falls behind is not flattered, and is that
-of the requests due in the window, whenever they are answered; throughput is of the answers in it, which a
-backlog from the warm-up can make more than what was offered. A stream that takes no more makes the client
+of the requests due in the window, whenever their responses come; throughput is of the responses in it, which
+a backlog from the warm-up can make more than what was offered. A stream that takes no more makes the client
 late, which shows as throughput below that. Sends the same bytes again and again. Does not retry: a closed
 stream ends the run.
 """
@@ -119,7 +119,7 @@ class OpenLoop:
         }
 
     def _finish(self, opens: int, closes: int) -> int:
-        """Send the rest of a request that is half sent, and wait for every answer."""
+        """Send the rest of a request that is half sent, and wait for every response."""
         requests = -(-self._sent_bytes // len(self._frame))
         deadline = time.monotonic() + DRAIN_S
         while self._acked < requests:

@@ -21,7 +21,7 @@ _FRAME_ROOM = 4096
 
 
 class SecondLog:
-    """A `StateMachine` that appends what it is given to a log of its own, when `write` says so."""
+    """A `StateMachine` that appends what it is given to a log of its own, if `write` is set."""
 
     def __init__(self, directory: Path, options: LogOptions, fs: FileSystem) -> None:
         self.log = DataLog.open(directory, SECOND_GROUP, options, fs)

@@ -1,4 +1,4 @@
-"""One replica as a process: `python -m bench.logstore.node JSON`, commands on stdin, answers on stdout.
+"""One replica as a process: `python -m bench.logstore.node JSON`, commands on stdin, responses on stdout.
 
 Owns: a `LogGroup` with one partition, its peers over `lockstep.storage.peers`, one client's stream, the caps
 on all streams, and what is counted. Answers to the client are cumulative: how many of its
@@ -131,7 +131,7 @@ class Intake(asyncio.Protocol):
         self._committed, self._committed_bytes = taken, taken_bytes
 
     def applied(self) -> None:
-        """All that is committed is applied: tell the client."""
+        """All that is committed is applied: notify the client."""
         transport = self.transport
         if transport is None or transport.is_closing() or self._told == self._committed:
             return
@@ -170,7 +170,7 @@ class Node:
         """Like `PeerListener`."""
 
     def on_rejection(self, node_id: int, text: str) -> None:
-        print(f"node {node_id} refused: {text}", file=sys.stderr)
+        print(f"node {node_id} rejected: {text}", file=sys.stderr)
 
     def on_message(self, group_id: int, message: Message) -> None:
         self.group.receive(message)
@@ -179,7 +179,7 @@ class Node:
         pass
 
     async def _refuse(self) -> bytes:
-        raise PeerError("nothing is asked here")
+        raise PeerError("no request is served here")
 
     def on_request(self, node_id: int, kind: int, body: bytes) -> Awaitable[bytes]:
         return self._refuse()
@@ -287,18 +287,18 @@ async def _serve(job: dict[str, Any]) -> None:
     while line := await reader.readline():
         match line.decode().strip():
             case "lead":
-                answer = await node.lead()
+                response = await node.lead()
             case "stats":
-                answer = node.stats()
+                response = node.stats()
             case _:
                 break
-        print(json.dumps(answer), flush=True)
+        print(json.dumps(response), flush=True)
     tidying.cancel()
     await node.close()
 
 
 def main() -> int:
-    """Run the replica that argv[1] describes until stdin ends or says stop."""
+    """Run the replica that argv[1] describes until stdin ends or has the line "stop"."""
     uvloop.run(_serve(json.loads(sys.argv[1])))
     return 0
 

@@ -1,6 +1,6 @@
-"""A logstore result in numbers: series for the pictures, tables for people. Pure.
+"""A logstore result in numbers: series for the pictures, tables for readers. Pure.
 
-Owns: which figure of a run stands for the seed's axis. Failed runs are left out and counted by the caller.
+Owns: which figure of a run is on the seed's axis. Failed runs are left out and counted by the caller.
 """
 
 from __future__ import annotations

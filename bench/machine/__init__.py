@@ -1,4 +1,4 @@
-"""The machine that measures: what it does is counted and told, and it is kept still. Knows no protocol.
+"""The machine that measures: its other work is counted and reported, and kept small. Knows no protocol.
 
 | module | |
 |---|---|

@@ -4,7 +4,7 @@ Owns: a process that maps a file of holes, page after page of the cache, and the
 begun. A hypervisor takes back what a virtual machine frees, at once; the first use of a page after that costs
 some 2.7 ms a megabyte, later ones 0.3. A broker that writes into free memory is bound by that, at some 300
 MB/s, and how much of it there is depends on who was measured before. Clean pages of the cache are the
-machine's own: the kernel uses them again and asks nobody.
+machine's own: the kernel reuses them at once.
 
 Mapped, or a host that looks for unused pages takes them; and marked as cold, so that they go first.
 """
@@ -51,7 +51,7 @@ class Holder:
             stdout=subprocess.PIPE,
             text=True,
             cwd=ROOT,
-            start_new_session=True,  # an interrupt is for who measures
+            start_new_session=True,  # an interrupt is for the measuring process
         )
         self.figures: Figures = {}
         """Like `kept`'s."""
@@ -90,7 +90,7 @@ def kept(parent: Path, left_bytes: int = LEFT_BYTES) -> Figures:
     try:
         device_of(parent)
     except NoBlockDevice:
-        return {}  # the cache of such a file is no cache; whoever measures says so, too
+        return {}  # the cache of such a file is no cache; the measurement reports that, too
     log_progress("filling the page cache, up to three minutes, so that no broker is the first to use memory")
     _holders.append(Holder(parent, left_bytes))
     found = keep_again()
@@ -101,7 +101,7 @@ def kept(parent: Path, left_bytes: int = LEFT_BYTES) -> Figures:
 
 
 def keep_again() -> Figures:
-    """After files were removed: the same for what became free, before somebody takes it. Nothing where
+    """After files were removed: the same for what became free, before another process takes it. Nothing where
     nothing is kept."""
     if not _holders:
         return {}
@@ -136,7 +136,7 @@ class FileOfHoles:
 
     def fill(self, free_bytes: Callable[[], int], piece_bytes: int = PIECE_BYTES) -> Figures:
         """More of them, until no more than that and a piece is free; or more of them make no less free, as
-        where a container has a limit that is not seen here; or who asked for it has ended."""
+        where a container has a limit that is not seen here; or the requesting process has ended."""
         pieces: list[float] = []
         until, parent, free = time.monotonic() + TIMEOUT_S, os.getppid(), free_bytes()
         while free > self._left_bytes + piece_bytes and time.monotonic() < until and os.getppid() == parent:

@@ -2,7 +2,7 @@
 
 A virtual machine whose host is busy, or takes back memory that was just freed, stops for tenths of a second,
 all of its processes at once. Whoever is measured then looks as if it had stalled. Nothing is taken out of a
-figure for it: blocks say it (`longest_pause_ms`), and a run begins when it has been still for a while,
+figure for it: blocks have it (`longest_pause_ms`), and a run begins when it has been still for a while,
 or after two minutes without that.
 """
 

@@ -5,7 +5,7 @@ compared (the same processor, Python and kind of disk), and the judgement. A ste
 SLOWER times the median of the records before, and stays so in every record after: one slow run is no
 regression; it is faster where that is so the other way round. A virtual machine is itself slower in some
 hours: what is compared is a step's time divided by that of the references, steps that are not the project's.
-They are not judged themselves, nor are steps that wait for the disk, which no processor's speed explains.
+They are not compared themselves, nor are steps that wait for the disk, which no processor's speed explains.
 Measures nothing.
 """
 
@@ -70,7 +70,7 @@ class Change(NamedTuple):
     last_before: str
     """The commit of the record before: what changed it is one of those between."""
     records: int
-    """How many show it; of one nobody knows whether it stays."""
+    """How many show it; a single one may not stay."""
 
 
 class Course(NamedTuple):

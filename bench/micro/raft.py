@@ -1,7 +1,7 @@
 """Steps of the Raft core for `python -m bench micro`: one entry from proposal to commit, one as a follower.
 
 Owns: cores that are brought to where a step can be repeated for ever: what is committed is forgotten again,
-as a checkpoint would have it. No disk, no socket: flushes and answers are told at once.
+as a checkpoint would have it. No disk, no socket: flushes and responses are reported at once.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def leading_step() -> Callable[[], object]:
 
 
 def following_step() -> Callable[[], object]:
-    """An entry of a leader is taken, flushed, and its answer made."""
+    """An entry of a leader is taken, flushed, and acknowledged."""
     raft = _core(1)
 
     def step() -> int:
@@ -87,8 +87,8 @@ def following_step() -> Callable[[], object]:
         raft.step(append, raft.now_ms)
         raft.ready()
         raft.on_persisted(last + 1, 1, raft.truncation_count)
-        answers = raft.ready().messages
-        assert len(answers) == 1 and raft.last_index == last + 1
+        responses = raft.ready().messages
+        assert len(responses) == 1 and raft.last_index == last + 1
         raft.on_checkpoint(last - KEPT_ENTRIES)
         return last
 

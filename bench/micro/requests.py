@@ -282,7 +282,7 @@ class _Bench:
         return found
 
     async def heartbeats(self) -> float:
-        """Members of groups say that they are alive."""
+        """Members of groups send heartbeats."""
         sent = [
             _frame(HeartbeatRequest(group_id=group, generation_id=generation, member_id=member))
             for group, generation, member in await self.members()
@@ -316,7 +316,7 @@ class _Bench:
         return taken
 
     async def metadata(self) -> float:
-        """Clients ask for a topic each, of four partitions."""
+        """Clients request the metadata of one topic each, of four partitions."""
         self.connect(CLIENTS)
         sent = [
             _frame(MetadataRequest(topics=[MetadataRequestTopic(name=f"topic-{number % TOPICS}")]))

@@ -1,6 +1,6 @@
 """The advice for Lockstep or for Kafka, from the kept figures alone. Pure.
 
-A line (`bench/texts/advice.txt`) is there only while the figures say so: what one does not win is no reason.
+A line (`bench/texts/advice.txt`) is there only while the figures support it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bench.page.short import NODES, Results, row_of
 
 
 def _reasons_for_kafka(results: Results, grid: Grid) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The names of lines, and what they say."""
+    """The names of lines, and their values."""
     free, cross = (grid.closed_loops("requests", 1, each) for each in (FREE, CROSS))
     if free and cross and mean(free) < 1:
         cells = {"cells": len(free), "behind": behind(free)}

@@ -1,6 +1,6 @@
 """docs/benchmarks.md and the pages of docs/benchmarks/ from kept results: which there are, with what on them.
 
-The first page is `first`; each comparison is told by its own `section`, on a page of docs/benchmarks/. Of a
+The first page is `first`; each comparison has its own `section`, on a page of docs/benchmarks/. Of a
 whole comparison that the grid has run as well the newer one is taken. Sections write their links as for a
 page in docs/ (`links`).
 """

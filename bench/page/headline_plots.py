@@ -36,7 +36,7 @@ def panels_of(result: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
 
 
 def draw(result: dict[str, Any], path: Path) -> None:
-    """Write the picture; the file's ending says its format."""
+    """Write the picture; the file's suffix is its format."""
     groups = panels_of(result)
     longest = max(len(rows) for rows in groups.values())
     figure, panels = pictures.canvas("headline", 1, len(groups), (17.0, 1.2 + 0.24 * longest))

@@ -18,7 +18,7 @@ from bench.kinds.one_node import RATIOS as ONE
 from bench.kinds.secured import RATIOS as SECURED
 
 ONE_NODE = "one node"
-"""The kind of results that say none, of before they all did."""
+"""The kind of older results without one."""
 TITLES = {
     kind: {name: ratio.title for name, ratio in ratios.items()}
     for kind, ratios in (("headline", HEADLINE), (ONE_NODE, ONE), ("nodes3", NODES3), ("secured", SECURED))

@@ -54,7 +54,7 @@ def _commits(results: list[dict[str, Any]], grid: Grid) -> str:
 def section(results: list[dict[str, Any]], grid: Grid | None = None, memory: str = "") -> str:
     """Every goal; empty where nothing has one.
 
-    Args: memory: what is to be said of one node's.
+    Args: memory: the sentence about one node's.
     """
     found = ratios_with_goals(results)
     if not found:

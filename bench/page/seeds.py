@@ -1,6 +1,7 @@
-"""The seeds' figures beside ours, in one table: what their papers say, and the same measured here. Pure.
+"""The seeds' figures beside ours, in one table: the figures of their papers, and the same measured here.
+Pure.
 
-Owns: which of our figures stands beside which of theirs, for seed 000 (LogPlayer) and seed 001 (LogStore);
+Owns: which of our figures is compared with which of theirs, for seed 000 (LogPlayer) and seed 001 (LogStore);
 seed 002 (Ziplog) is in `ziplog`, and seeds 003 and 004 (Waltz) state none. Their machines were larger.
 """
 

@@ -36,7 +36,7 @@ Results = dict[str, dict[str, Any]]
 RATE: Final = 2000
 NODES: Final = {1: "one node", 3: "three nodes"}
 SOURCES: Final = {"headline": "headline", "full": "grid", ONE_NODE: "one node", "nodes3": "three nodes"}
-"""By kind of result: what the last column says."""
+"""By kind of result: the text of the last column."""
 
 
 class Cell(NamedTuple):
@@ -78,8 +78,8 @@ def _grid_cell(pair: tuple[Row, Row] | None, figure: str) -> Cell | None:
     ours, theirs = (median(row, figure) for row in pair)
     if ours is None or not theirs:
         return None
-    judged = "p50_ms" if pair[0]["point"]["rate"] else "requests_per_s"
-    mark = f" {MARK}" if any(doubt(row, judged) for row in pair) else ""
+    compared = "p50_ms" if pair[0]["point"]["rate"] else "requests_per_s"
+    mark = f" {MARK}" if any(doubt(row, compared) for row in pair) else ""
     return Cell(_words(ours / theirs, ours, theirs, mark), SOURCES["full"])
 
 

@@ -12,7 +12,7 @@
 | `player_runs` | a player between a log and those |
 | `child_host` | a broker that players are put into |
 | `delays` | blocks of both sides: one run of a workload |
-| `backlogs` | blocks of what is in the log already; a target that stands still |
+| `backlogs` | blocks of what is in the log already; a target that is paused |
 | `sessions` | the brokers, and which blocks each is for |
 | `command` | `python -m bench player` |
 | `tables` | the figures as numbers, with the seed's beside them |

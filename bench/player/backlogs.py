@@ -210,7 +210,7 @@ OTHERS_CALM, OTHERS_STALLED, MISSED_MEMORY = "others_calm", "others_stalled", "m
 
 @contextmanager
 def pause_process(pid: int) -> Iterator[None]:
-    """That process stands still while the body runs."""
+    """That process is stopped while the body runs."""
     os.kill(pid, signal.SIGSTOP)
     try:
         yield

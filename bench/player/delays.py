@@ -151,7 +151,7 @@ class Blocks:
         return self.observe(name or block_name(system, loop, point), loop, work)
 
     def _player_cpu(self, player: LineChild) -> float:
-        """CPU seconds of whoever plays so far: a process of its own, or the brokers."""
+        """CPU seconds of the player so far: a process of its own, or the brokers."""
         pids = [player.pid] if isinstance(player, Child) else self.session.target.pids
         return sum(map(process.cpu_seconds, pids))
 
@@ -163,7 +163,7 @@ class Blocks:
         return {**written, **arrived}
 
     def write(self, job: Words) -> tuple[Block, Words]:
-        """The writer's figures, and what targets are asked with for theirs. RoundFailed."""
+        """The writer's figures, and the request to the targets for theirs. RoundFailed."""
         self._runs += 1
         name = f"bench-writer-{self._runs}"
         with Child(
@@ -174,7 +174,7 @@ class Blocks:
         return written, {key: written.pop(key) for key in ("transactions", "opens_ns", "closes_ns")}
 
     def observe(self, name: str, loop: str, work: Callable[[], Block]) -> Block:
-        """A block that is kept, and said."""
+        """Measure a block, keep it, and print it."""
         outstanding = OUTSTANDING if loop == OPEN else 1
         block = self.session.observe(name, FLUSH, work, max_outstanding=outstanding)
         figures = block["figures"]

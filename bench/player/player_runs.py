@@ -99,7 +99,7 @@ def _rare(names: list[str]) -> TargetSelector:
 
 
 def route_of(name: str, targets: list[str], source: TimedSource) -> Router:
-    """`split` as the workload says, `key` one target for each record, `all`, or `rare`."""
+    """`split` by the workload, `key` one target for each record, `all`, or `rare`."""
     if name == "all":
         return BroadcastRouter(targets)
     if name == "key":

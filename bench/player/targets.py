@@ -2,7 +2,7 @@
 
 Takes one job: how many there are (where some are elsewhere, `count` of them are here, from `first` on), the
 transport, and a directory (and a name) if they shall be SQLite files, one for each, where every record is a
-row. Without one they are lean: in memory, acknowledged at once. Says the addresses, then answers lines:
+row. Without one they are lean: in memory, acknowledged at once. Prints the addresses, then responds to lines:
 {transactions, opens_ns, closes_ns, timeout_s} with both delays when all of that has come; {do: "away" |
 "back", target} when that target's server has ended, or listens again; {do: "wait", records: [...],
 timeout_s} when each has got so many, with when.

@@ -29,7 +29,7 @@ class Watched:
         self.greeted_ns = self.first_ns = self.last_ns = 0
         """The response to the last handshake, the first part after it, the last part. 0: there is none."""
         self.stream: object = None
-        """The one that was greeted last; what others bring does not count."""
+        """The stream of the last handshake; messages of others do not count."""
         self._keep = keep
         self._came: list[tuple[int, Sequence[Part]]] = []
         self._position = -1
@@ -77,7 +77,7 @@ class _WatchedStream:
         self._waiting: deque[Batch] = deque()
         self._session = watched.inner.open_session(handshake, self)
 
-    # -- what the transport tells -----------------------------------------------------------------------
+    # -- events of the transport -------------------------------------------------------------------------
 
     def receive(self, batch: Batch) -> None:
         if self._watched.at_acknowledgement:
@@ -99,7 +99,7 @@ class _WatchedStream:
     async def wait_for_room(self) -> None:
         await self._session.wait_for_room()
 
-    # -- what the session says --------------------------------------------------------------------------
+    # -- results of the session --------------------------------------------------------------------------
 
     def accept(self, position: int) -> None:
         self._watched.greeted(self, time.monotonic_ns())

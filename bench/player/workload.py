@@ -23,7 +23,7 @@ HEAD_BYTES: Final = _HEAD.size
 KEY_VALUE_BYTES: Final = 1000
 _FILLING: Final = b"x" * (KEY_VALUE_BYTES - _KEY.size)
 NEVER: Final = 0
-"""In place of a time: not dispatched yet, or by nobody."""
+"""In place of a time: not dispatched."""
 
 
 class Head(NamedTuple):
@@ -49,7 +49,7 @@ class Shape(NamedTuple):
 
 
 def transaction(number: int, sent_ns: int, keys: int) -> bytes:
-    """A whole transaction, as it stands in a log."""
+    """A whole transaction, as in a log."""
     first = number * keys
     body = [_KEY.pack(key) + _FILLING for key in range(first, first + keys)]
     return b"".join([_HEAD.pack(number, sent_ns, NEVER), *body])

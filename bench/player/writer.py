@@ -27,7 +27,7 @@ START_S = 0.1
 
 
 class NotWritten(RuntimeError):
-    """An append was refused, or is not acknowledged."""
+    """An append was rejected, or is not acknowledged."""
 
 
 class Acknowledged:
@@ -178,7 +178,7 @@ def _wait(producer: Producer, acknowledged: Acknowledged, due_ns: int, most: int
 
 
 def work(job: Words) -> None:
-    """One run: waits for a line before it begins, and answers with what came of it."""
+    """One run: waits for a line before it begins, and responds with the result."""
     is_transactional = job["mode"] == "transactions"
     producer = producer_for(job["bootstrap"], job["name"] if is_transactional else None)
     acknowledged = Acknowledged()

@@ -40,7 +40,7 @@ alone."""
 LEAD_S = 0.8
 """Until the load generator runs."""
 CALLS_S = 3.0
-"""How long perf looks on, after py-spy; and how long nobody does."""
+"""How long perf records, after py-spy; and how long neither does."""
 _SPY_EXTRA_S = 60.0
 
 Split = dict[str, Any]
@@ -54,7 +54,7 @@ class Seconds:
 
 
 def spy(pid: int, seconds: float, output: Path, *words: str) -> subprocess.Popen[str]:
-    """py-spy, recording. Args: words: format and what else it is told."""
+    """py-spy, recording. Args: words: format and further options."""
     command = [str(Path(sys.executable).with_name("py-spy")), "record", "--pid", str(pid)]
     command += ["--duration", str(max(1, round(seconds))), "--output", str(output), *words]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
@@ -85,7 +85,7 @@ def _leader(session: Session, topic: str) -> LockstepTarget:
 def measure_split(
     nodes: int, policy: str, work: str, seconds: float, parent: Path, flame: Path | None
 ) -> Split:
-    """One split, and its flame graph where `flame` says so. RoundFailed, TargetFailed."""
+    """One split, and its flame graph if `flame` is set. RoundFailed, TargetFailed."""
     producers = 1 if work == "latency1" else PRODUCERS
     session = _session(nodes, policy, parent)
     try:

@@ -3,7 +3,7 @@
 Owns: which function belongs to which stage. A sample counts for the innermost frame that any rule names, so
 that what a stage calls counts for it. The event loop's thread is split whole; flushes on a thread of their
 own, which a slow disk gets, are a stage beside it. Where no frame of ours is on the stack the loop itself
-runs, or waits: how much of that was work is told by the thread's CPU time. Input: py-spy's folded stacks,
+runs, or waits: the thread's CPU time shows how much of that was work. Input: py-spy's folded stacks,
 made with `--threads --idle`; native frames would name more and slow the broker to a third.
 """
 

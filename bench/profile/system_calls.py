@@ -2,9 +2,9 @@
 `record`.
 
 Owns: perf beside a running broker, and reading its samples. Where py-spy sees no frame of ours, the loop is
-in a call of its own: this says in which. It counts time on a processor alone, so that a flush is what the
+in a call of its own: this shows in which. It counts time on a processor alone, so that a flush is what the
 kernel works for it, not what is waited for. Kernel stacks only, which slows nothing noticeably; perf is not
-among what this project installs, and without it nothing is said.
+among what this project installs, and without it the report is empty.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _EXTRA_S = 30.0
 
 
 def record(pid: int, seconds: float, directory: Path) -> str | None:
-    """Samples of a process's main thread as perf's text; None where perf is missing or refuses."""
+    """Samples of a process's main thread as perf's text; None where perf is missing or not permitted."""
     if shutil.which("perf") is None:
         return None
     data = directory / "perf.data"

@@ -9,7 +9,7 @@
 | `topics` | topics made, led and counted |
 | `jobs` | the load generator's processes; what ends a block, what ends a session |
 | `groups` | the blocks of consumer groups |
-| `children` | processes that answer lines of JSON |
+| `children` | processes that respond to lines of JSON |
 | `blocks` | the blocks of work that several comparisons share |
 | `commits` | group commits in a stopped node's logs |
 """

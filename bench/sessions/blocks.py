@@ -66,8 +66,8 @@ def produce(
     """Throughput of Kafka's own load tool with a producer's default settings.
 
     Args:
-        records: how many are measured; 0 for what the session's sizes say.
-        warmup: how many go first; 0 for what the session's sizes say.
+        records: how many are measured; 0 for the number in the session's sizes.
+        warmup: how many go first; 0 for the number in the session's sizes.
     """
     measured = records or session.sizes.produce_records[policy]
     warmup = warmup or session.sizes.client_warmup_records or measured // 3
@@ -130,7 +130,7 @@ def report_closed(block: Block) -> None:
 
 
 def fill(session: Session, policy: str, total_bytes: int = 0) -> tuple[str, Block]:
-    """A backlog, and its topic. Args: total_bytes: 0 for the size this run asks for."""
+    """A backlog, and its topic. Args: total_bytes: 0 for the size of this run."""
     made: list[str] = []
 
     def work(topic: str) -> Block:

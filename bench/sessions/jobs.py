@@ -130,7 +130,7 @@ def next_line(child: subprocess.Popen[str], held: str) -> Block:
 
 
 class RoundFailed(RuntimeError):
-    """A block could not be measured: wrong answers, lost records, a broker that died."""
+    """A block could not be measured: unexpected responses, lost records, a broker that died."""
 
 
 class WrongCount(RoundFailed):

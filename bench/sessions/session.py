@@ -57,13 +57,14 @@ class Session(Jobs):
         self.warmup: Block = {}
         self.memory: Block = {}
         self.keep_raw: Callable[[str, bytes], Block] | None = None
-        """Takes the latencies of a closed loop's block by name, says what the block says; None: not kept."""
+        """Takes the latencies of a closed loop's block by name, returns the block's fields about them; None:
+        not kept."""
         self.more: Block = {}
-        """What else the outcome says of this session."""
+        """Further fields of the outcome about this session."""
         self.again: list[str] = []
         """What was tried once more, and why (`once_more`)."""
         self.start_s = 0.0
-        self.device = device.device_of(parent)  # first, as it may refuse
+        self.device = device.device_of(parent)  # first, as it may fail
         self._topics = 0
         self.directory = Path(tempfile.mkdtemp(prefix=f"bench-{setup.kind}-", dir=parent))
         try:
@@ -185,7 +186,7 @@ class Session(Jobs):
         return Topics(self.target.bootstrap, self.replication)
 
     def end_offsets(self, topic: str, partitions: int) -> list[int]:
-        """The log end offset of each partition, asked by a client library."""
+        """The log end offset of each partition, requested by a client library."""
         return self._of_target().end_offsets(topic, partitions)
 
     def count_records(self, topic: str, partitions: int, acknowledged: int) -> None:
@@ -202,7 +203,7 @@ class Session(Jobs):
         return self.job("fill", topic=topic, total_bytes=total_bytes, **shape)
 
     def closed_loop(self, topic: str, producers: int, **words: Any) -> Block:
-        """Closed-loop producers of one 1 KB record per request, unless `words` say otherwise."""
+        """Closed-loop producers of one 1 KB record per request, unless `words` has other values."""
         job = {
             "partitions": 1,
             "records": 1,
@@ -225,7 +226,7 @@ class Session(Jobs):
 
     @contextlib.contextmanager
     def idle_connections(self, count: int) -> Iterator[float]:
-        """Keep connections open that were answered once and say nothing; KiB that each costs the broker."""
+        """Keep connections open that have had one response and are idle; KiB that each costs the broker."""
         if not count:
             yield 0.0
             return
@@ -261,7 +262,7 @@ class Session(Jobs):
 
         `work` returns its figures with `total_records` and `writes` (acknowledged requests or batches), of
         which at most `max_outstanding` were ever unacknowledged together. No block, and WrongCount, where
-        the log has not as many records as were acknowledged, or RoundFailed where it does not tell.
+        the log has not as many records as were acknowledged, or RoundFailed where it reports none.
         """
         topic = self.topic(policy, partitions)
         block = self.observe(name, policy, lambda: work(topic), max_outstanding=max_outstanding)
@@ -269,7 +270,7 @@ class Session(Jobs):
         try:
             self.count_records(topic, partitions, int(block["figures"]["total_records"]))
         except BaseException:
-            self.blocks.remove(block)  # nobody has counted it
+            self.blocks.remove(block)  # it was not counted
             raise
         return block
 

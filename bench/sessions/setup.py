@@ -22,7 +22,7 @@ NODE_HEAP = "512M"
 """Of each Kafka node, half of what Kafka ships: memory is compared too, and more than it needs would flatter
 us."""
 GROUPS = "lockstep.data.groups"
-"""Three, where no setting says another number."""
+"""Three, where no setting has another number."""
 
 
 def of_tree(tree: Path | None) -> dict[str, str]:
@@ -38,7 +38,7 @@ class Setup:
     policies: tuple[str, ...] = (FLUSH,)
     settings: Mapping[str, str] = field(default_factory=dict)
     topic: Mapping[str, str] = field(default_factory=dict)
-    """The configuration of each topic, besides what the policy asks for."""
+    """The configuration of each topic, besides those of the policy."""
     heap: str = ""
     """Of Kafka; empty: as it is shipped, or NODE_HEAP of each of three."""
     tree: Path | None = None

@@ -62,7 +62,7 @@ class Topics:
         return [leader for leader, _ in self._partitions(name)]
 
     def _leads(self, name: str, partitions: int) -> bool:
-        """True if the broker itself knows that it leads; Kafka's metadata may say so a moment earlier."""
+        """True if the broker itself knows that it leads; Kafka's metadata may report it a moment earlier."""
         try:
             return self.end_offsets(name, partitions) == [0] * partitions
         except RoundFailed:

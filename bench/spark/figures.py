@@ -1,4 +1,4 @@
-"""From seconds to ratios: what `python -m bench spark` says of them, and the project's goals. Pure.
+"""From seconds to ratios: the report of `python -m bench spark`, and the project's goals. Pure.
 
 Owns: what is divided by what. Seconds are kept by round (of the sinks: by turn), and what is divided are
 the medians of one round, neighbours in time; a ratio is the geometric mean over the rounds, with its 95 %

@@ -84,7 +84,7 @@ async def add_initial_users(
     stored: Callable[[], Collection[tuple[str, str]]],
     record: Callable[[Sequence[ScramChange]], Awaitable[None]],
 ) -> None:
-    """Record the users that are not stored, once this node is the controller; until then it looks again."""
+    """Record the users that are not stored, once this node is the controller; until then it checks again."""
     problem = ""
     while True:
         missing = [each for each in users if (each.mechanism, each.name) not in stored()]

@@ -24,7 +24,7 @@ class Coordinator(Protocol):
     def not_serving_error(self) -> ErrorCode:
         """The error of all responses while it does not serve; NONE while it does."""
 
-    def expect(self) -> None:
+    def prepare_load(self) -> None:
         """This node leads; earlier entries are not all replayed."""
 
     def load(self) -> None:
@@ -104,7 +104,7 @@ class CoordinatorShard(Generic[C]):
             self._forget()
             return
         leadership = self._leadership
-        self.coordinator.expect()
+        self.coordinator.prepare_load()
 
         def on_replayed(error: BaseException | None) -> None:
             if leadership == self._leadership and error is None:

@@ -330,7 +330,7 @@ class PlainFetches:
     def _find_items(
         self, known: _FetchPattern, epoch: int, entries: list[Entry]
     ) -> tuple[dict[FetchItem, Requested], FetchSession | None] | None:
-        """The partitions that a request names, and its session. None where these do not go on."""
+        """The partitions that a request names, and its session. None where these do not continue."""
         moved: dict[FetchItem, Requested] = {}
         if known.session_id == NO_SESSION:
             for key, requested in entries:

@@ -88,14 +88,15 @@ class GroupCoordinator:
         self._deleting: dict[str, bool] = {}
         """Groups whose deletion is being written -> whether a commit of offsets was allowed since."""
 
-    # --- life ---------------------------------------------------------------------------------------------
+    # --- lifecycle
+    # ---------------------------------------------------------------------------------------------
 
     @property
     def not_serving_error(self) -> ErrorCode:
         """The error of all responses; NONE while it serves."""
         return self._not_serving_error
 
-    def expect(self) -> None:
+    def prepare_load(self) -> None:
         """This node leads again; `load` follows once all earlier entries are replayed."""
         self._not_serving_error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 
@@ -197,7 +198,7 @@ class GroupCoordinator:
         if (
             error is ErrorCode.NONE
             and rebalancer is not None
-            and not self._has_memory_for_parts(rebalancer, request)
+            and not self._has_memory_for_assignments(rebalancer, request)
         ):
             error = ErrorCode.COORDINATOR_NOT_AVAILABLE
         if error is not ErrorCode.NONE:
@@ -271,7 +272,7 @@ class GroupCoordinator:
         added_bytes = offered_bytes - member.protocol_bytes
         return added_bytes <= 0 or memory_bytes + added_bytes <= MEMBERS_SHARE * max_bytes
 
-    def _has_memory_for_parts(self, rebalancer: GroupRebalancer, request: SyncGroupRequest) -> bool:
+    def _has_memory_for_assignments(self, rebalancer: GroupRebalancer, request: SyncGroupRequest) -> bool:
         added_bytes = assigned_bytes(each.assignment for each in request.assignments)
         added_bytes -= rebalancer.group.assignment_bytes
         max_bytes = MEMBERS_SHARE * self._limits.max_total_bytes

@@ -2,7 +2,7 @@
 
 Owns: a check of every log group of this node once a second. Invariants: each time that a group's writes fail
 is logged as an error once and as information when writes succeed again, also where both fall between two
-checks. A group that is closed leaves without the second line; opened again, it starts over. A write that
+checks. For a group that is closed the second line is left out. A write that
 failed though the disk is not full has lines of its own, with the error, and is tried again with each check.
 An error in one check does not end the checks.
 Does not: reject what finds no room (`storage/` does), or free what holds live records (`compaction.py` does).
@@ -42,7 +42,7 @@ class FullDisks:
         self._groups = groups
         self._enforce_retention = enforce_retention
         self._failures: dict[LogGroup, int] = {}
-        """Failed writes of each group at the last look."""
+        """Failed writes of each group at the last check."""
         self._full: dict[LogGroup, set[str]] = {}
         """Groups whose failed writes were logged and whose recovery was not; and the problems that were
         logged about freeing."""

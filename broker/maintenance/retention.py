@@ -34,7 +34,7 @@ log = logging.getLogger("lockstep.retention")
 COMMIT_SECONDS: Final = 10.0
 """So long a log start's commit is waited for; it comes later all the same, where it can."""
 PARTITIONS_PER_STEP: Final = 50
-"""Partitions looked at in one go on a thread: few enough that others hardly notice."""
+"""Partitions checked at once on a thread: few enough that others hardly wait."""
 FIRST_CHECK_SECONDS: Final = 30.0
 """The first check comes early, as in Kafka: a broker that is restarted often still enforces retention."""
 

@@ -2,7 +2,7 @@
 
 Owns: names, units and words of every metric (`docs/metrics.md` lists them). Invariants: nothing is counted
 for the sake of metrics but one integer per request (`broker/requests/router.py`) and two numbers per flush;
-labels have few values: log groups, nodes, APIs, never topics, partitions or clients. A scrape costs a look at
+labels have few values: log groups, nodes, APIs, never topics, partitions or clients. A scrape reads
 each log group and each of its segments, and at each partition that has producers. Counters begin at 0 with
 the process, and where a group moves here.
 """

@@ -36,9 +36,9 @@ log = logging.getLogger("lockstep")
 EXPIRY_POLL_INTERVAL_SECONDS: Final = 86_400.0
 """Between two warnings of a certificate that ends soon."""
 CERTIFICATE_POLL_INTERVAL_SECONDS: Final = 5.0
-"""Between two looks at whether files of keys and certificates have changed."""
+"""Interval of the checks whether files of keys and certificates have changed."""
 TOKEN_KEYS_POLL_INTERVAL_SECONDS: Final = 1.0
-"""Between two looks at whether keys of tokens have to be read; a thread looks."""
+"""Interval of the checks, on a thread, whether keys of tokens have to be read."""
 PLAIN: Final = "PLAIN"
 
 

@@ -159,7 +159,7 @@ class Throttles:
             connection.unmute()
 
     def _watch(self) -> None:
-        """Have the connections end whose clients have closed them, and look again later."""
+        """Close the connections that their clients have closed, and check again later."""
         open_ones = {each.fileno(): each for each in self._muted if not each.is_closing}
         open_ones.pop(-1, None)
         for descriptor, unread_bytes in find_hung_up(open_ones).items():

@@ -53,9 +53,9 @@ from lockstep.storage.types import NotLeader, StorageError
 log = logging.getLogger("lockstep.cluster")
 
 PART_POLL_INTERVAL_SECONDS: Final = 0.05
-"""The interval between two looks at the other nodes' handshakes, while this node's role is not known."""
+"""Interval of the checks of the other nodes' handshakes, while this node's role is not known."""
 WATCH_SECONDS: Final = 1.0
-"""Between two looks at who is reached."""
+"""Interval of the checks which nodes are connected."""
 FOLLOW_SECONDS: Final = 1.0
 """Interval of the checks of the recorded placement while nothing changes: a group may wait to be closed."""
 LEADER_TIMEOUT_SECONDS: Final = 5.0
@@ -107,7 +107,7 @@ class ClusterNode:
         self._last_warning = ""
         """The text of the last failure, which is logged once."""
         self._registered: set[int] = set()
-        """The nodes that were recorded at the last look."""
+        """The nodes that were recorded at the last check."""
         self._in_sync_replicas = InSyncReplicas()
         self._placement = founding_placement(settings)
         self._missing_records = MissingRecordsReview(cluster)

@@ -221,7 +221,7 @@ class ProduceFastPath:
             self._abort(reply, error)
 
     def _abort(self, reply: PlainResponse, error: Exception) -> None:
-        """This reply's connection has failed; the others go on."""
+        """This reply's connection has failed; the others continue."""
         log.error("a connection failed", exc_info=error)
         reply.requests.connection.abort()
 

@@ -19,7 +19,7 @@ LEVELS: Final = {
     "ERROR": logging.ERROR,
     "FATAL": logging.CRITICAL,
 }
-"""Kafka's names, the most talkative first. Python has no TRACE: below DEBUG."""
+"""Kafka's names, the most verbose first. Python has no TRACE: below DEBUG."""
 
 
 def levels() -> dict[str, str]:

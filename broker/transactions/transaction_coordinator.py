@@ -140,7 +140,7 @@ class TransactionCoordinator:
 
     # --- life ---------------------------------------------------------------------------------------------
 
-    def expect(self) -> None:
+    def prepare_load(self) -> None:
         """The leadership is here; what was appended before is not all replayed."""
         self.not_serving_error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 

@@ -23,7 +23,7 @@ class RetryPolicy:
 
     Args:
         client: its metadata broker is suspected once tries have failed for `silent_s`: a broker that is
-            partitioned from the others goes on responding that there is no leader.
+            partitioned from the others continues to respond that there is no leader.
     """
 
     __slots__ = ("_client", "_schedule", "_silent_s")

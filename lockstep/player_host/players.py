@@ -120,7 +120,7 @@ class Players:
             driver.stop(name, PAUSED)
 
     def resume(self, name: str) -> None:
-        """Go on with a target that is paused, or that was stopped for an error. KeyError: there is none."""
+        """Resume a target that is paused, or that was stopped for an error. KeyError: there is none."""
         self._paused.discard(self._require_target(name))
         for driver in self._drivers_of(name):
             driver.resume(name)
@@ -138,7 +138,7 @@ class Players:
     def _drivers_of(self, name: str) -> list[PlayerDriver]:
         return [each for each in self._drivers.values() if name in each.core.targets]
 
-    # --- for who looks ------------------------------------------------------------------------------------
+    # --- status -----------------------------------------------------------------------------------------
 
     @property
     def drivers(self) -> Mapping[str, PlayerDriver]:

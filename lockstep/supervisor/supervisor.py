@@ -47,7 +47,7 @@ from lockstep.supervisor.restart_policy import EndAll, RestartPolicy, describe_e
 log = logging.getLogger("lockstep.supervisor")
 
 POLL_INTERVAL_SECONDS: Final = 0.3
-"""Between two looks at whether the cluster serves clients."""
+"""Interval of the checks whether the cluster serves clients."""
 STOP_MARGIN_SECONDS: Final = 5.0
 """A stop of a node beside its waiting for clients: handing over, the last flushes, a checkpoint."""
 EXIT_KILLED: Final = 1

@@ -176,7 +176,7 @@ class SqliteLog:
             raise
         finally:
             self._is_guarded = False
-        if self._refused is not None:  # and the application went on
+        if self._refused is not None:  # and the application continued
             raise ForbiddenInApply(self._refused)
         if not self._connection.in_transaction:
             raise ForbiddenInApply("ROLLBACK, as a conflict clause or a trigger requested")

@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 Status = tuple[grpc.StatusCode, str]
 COMPLETED = (grpc.StatusCode.OK, "")
-END_OF_STREAM: object = grpc.aio.EOF  # type: ignore[attr-defined]  # the stubs forgot it
+END_OF_STREAM: object = grpc.aio.EOF  # type: ignore[attr-defined]  # missing in the stubs
 STOPPING = (grpc.StatusCode.UNAVAILABLE, "the target is stopping")
 
 
@@ -67,7 +67,7 @@ class GrpcServer:
             ("grpc.so_reuseport", 0),  # two targets at one address would share the players between them
             ("grpc.keepalive_time_ms", KEEPALIVE_S * 1000),
             ("grpc.keepalive_timeout_ms", KEEPALIVE_S * 1000),
-            ("grpc.http2.max_pings_without_data", 0),  # as many as it takes
+            ("grpc.http2.max_pings_without_data", 0),  # no limit
         ]
         server = grpc.aio.server(options=options, maximum_concurrent_rpcs=MAX_STREAMS)
         play = grpc.stream_stream_rpc_method_handler(self._play)  # bytes both ways

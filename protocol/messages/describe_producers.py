@@ -15,7 +15,7 @@ class TopicRequest(Struct):
 
 @message(api_key=61, versions="0", flexible="0+", kind="request")
 class DescribeProducersRequest(Struct):
-    """Partitions to look at."""
+    """The requested partitions."""
 
     topics: list[TopicRequest] = array(TopicRequest)
 

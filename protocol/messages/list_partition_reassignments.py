@@ -15,7 +15,7 @@ class ListPartitionReassignmentsTopics(Struct):
 
 @message(api_key=46, versions="0", flexible="0+", kind="request")
 class ListPartitionReassignmentsRequest(Struct):
-    """Partitions to look at; null is all."""
+    """The requested partitions; null means all."""
 
     timeout_ms: int = int32(default=60000)
     topics: list[ListPartitionReassignmentsTopics] | None = array(

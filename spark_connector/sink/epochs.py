@@ -132,7 +132,7 @@ class Epochs:
                         f"query {self._query}: epoch {epoch} is committed with {last.records} rows, and "
                         f"comes again with {record.records}; was the checkpoint set back or copied? Where "
                         "the query's source has fewer records now (compaction, retention), or the query "
-                        f"gives other rows each time, acceptEpoch={epoch} goes on behind what is committed"
+                        f"gives other rows each time, acceptEpoch={epoch} continues after the committed rows"
                     )
                 return False
             if last.epoch > epoch or run in last.former:

@@ -233,8 +233,8 @@ class RangeReader:
         if self._options.fail_on_data_loss:
             raise DataLost(
                 f"{part[0]}, partition {part[1]}: offsets {self._position} to {self._range.end - 1} were to "
-                f"be read, the partition has {earliest} to {latest - 1}; set failOnDataLoss=false to go on "
-                "with what is there"
+                f"be read, the partition has {earliest} to {latest - 1}; set failOnDataLoss=false to "
+                "continue with the remaining records"
             )
         if latest <= self._position or earliest >= self._range.end:
             self._position = self._range.end

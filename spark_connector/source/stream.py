@@ -187,7 +187,7 @@ class _StreamReaderBase(DataSourceStreamReader):
             if offset > 0 and self._options.fail_on_data_loss:
                 raise DataLost(
                     f"{topic}, partition {index}: new, and begins at {offset} already; failOnDataLoss=false "
-                    "goes on with what is there"
+                    "continues with the remaining records"
                 )
 
     def _check_no_loss(self, start: Offsets, now: Offsets) -> None:
@@ -200,7 +200,7 @@ class _StreamReaderBase(DataSourceStreamReader):
                 there = "is not there any more" if found is None else f"ends at {found} now"
                 raise DataLost(
                     f"{topic}, partition {index}: read up to {offset}, it {there}: was the topic re-created? "
-                    "failOnDataLoss=false goes on with what is there"
+                    "failOnDataLoss=false continues with the remaining records"
                 )
 
 

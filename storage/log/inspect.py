@@ -147,7 +147,8 @@ class GroupLog:
             yield segment, frame
         if scan.offset < segment.end:
             raise CorruptLog(
-                f"{segment.path} byte {scan.offset}: {scan.reason}, but the segment goes on to {segment.end}"
+                f"{segment.path} byte {scan.offset}: {scan.reason}, but the segment "
+                f"continues to {segment.end}"
             )
         return scan.tail
 

@@ -1,6 +1,6 @@
 """LSNs found in segment files: which frame holds one, which one a partition's offset has, what was freed.
 
-Owns: the way from an LSN to a frame's index, for who reads a whole log in order, and from a partition's
+Owns: the lookup from an LSN to a frame's index, for readers of a whole log in order, and from a partition's
 offset to its LSN. Nothing is kept for it in the log: a segment knows the first LSN it holds, frames within it
 are bisected, and a batch's place in its segment leads to its frame. Heads of frames stay when batches are
 cleaned away, so an LSN never moves. What meets a rewriting, or frames that are being freed, is

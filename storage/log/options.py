@@ -34,7 +34,7 @@ class LogOptions:
     index_cache_bytes: int = 16 << 20
     """Loaded batch indexes of sealed segments: 24 bytes a batch."""
     flush: bool = True
-    """False: `log.flush=os`, the kernel writes when it likes; markers then promise nothing new."""
+    """False: `log.flush=os`, the kernel decides when to write; markers then promise nothing new."""
     reserve_bytes: int = 256 << 10
     """Kept at the end of the last segment for no-ops, deletes and log starts when the disk is full."""
 
@@ -51,7 +51,7 @@ class LogOptions:
         return min(FRAME_MAX_BYTES, self.segment_bytes // 2)
 
 
-LEAST_BATCH_BYTES = 61
+MIN_BATCH_BYTES = 61
 """A Kafka record batch without records."""
 SPARE_FRAMES = 16
 
@@ -60,5 +60,5 @@ def write_bytes(payload_bytes: int, batch_count: int | None = None) -> int:
     """The bytes that these payloads take in a segment, in a few frames; `batch_count` None: as many batches
     as fit."""
     if batch_count is None:
-        batch_count = 1 + payload_bytes // LEAST_BATCH_BYTES
+        batch_count = 1 + payload_bytes // MIN_BATCH_BYTES
     return SPARE_FRAMES * WRITE_OVERHEAD_BYTES + ENTRY_BYTES * batch_count + payload_bytes

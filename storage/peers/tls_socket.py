@@ -1,6 +1,6 @@
 """The TLS of a dialed connection, with the methods of the socket below it that `Link` uses.
 
-Invariants: bytes count as sent once the kernel has their encrypted form, so that a caller that goes on with
+Invariants: bytes count as sent once the kernel has their encrypted form, so that a caller that continues with
 what is left loses and repeats nothing; at most one piece is kept encrypted. `send` and `recv` never block.
 Does not: know who the other side is, or what is sent.
 """

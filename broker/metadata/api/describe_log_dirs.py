@@ -27,7 +27,7 @@ from lockstep.protocol.messages.describe_log_dirs import (
 )
 
 PARTITIONS_PER_STEP: Final = 200
-"""Partitions measured in one go on a thread: few enough that others hardly notice."""
+"""Partitions measured at once on a thread: few enough that others hardly wait."""
 UNKNOWN_BYTES: Final = -1
 
 

@@ -23,7 +23,7 @@ class Noting:
         self.not_serving_error = E.NOT_COORDINATOR
         self.on_status: list[str] = []
 
-    def expect(self) -> None:
+    def prepare_load(self) -> None:
         self.not_serving_error = E.COORDINATOR_LOAD_IN_PROGRESS
         self.on_status.append("expect")
 

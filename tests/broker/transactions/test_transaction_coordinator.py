@@ -453,7 +453,7 @@ async def test_whoever_waits_is_told_when_the_leadership_is_lost(two: World) -> 
     coordinator.resign()
     assert await error(waiting) is ErrorCode.NOT_COORDINATOR
     assert await error(two.begin()) is ErrorCode.NOT_COORDINATOR
-    coordinator.expect()
+    coordinator.prepare_load()
     assert await error(two.begin()) is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     two.markers.open.set()
     coordinator.load()

@@ -45,7 +45,7 @@ async def test_where_it_is_not_certain_who_coordinates(
 ) -> None:
     await begin(broker, client, "a")
     (coordinator,) = broker.assembly.transactions.coordinators()
-    coordinator.expect()
+    coordinator.prepare_load()
     loading = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
     assert (await client.call(ListTransactionsRequest(), 2)).error_code == loading
     response = await client.call(DescribeTransactionsRequest(transactional_ids=["a"]), 0)
