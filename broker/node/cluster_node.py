@@ -32,7 +32,7 @@ from lockstep.broker.metadata.metadata_image import (
     place_command,
 )
 from lockstep.broker.node.data_directory import DataDirectory
-from lockstep.broker.node.first_start import ClusterPart, explain, part_of
+from lockstep.broker.node.first_start import ClusterPart, explain, nodes_of_unknown_cluster, part_of
 from lockstep.broker.node.local_groups import LocalGroups
 from lockstep.broker.node.missing_records import MissingRecordsReview
 from lockstep.broker.peers.controller_quorum import ControllerQuorum, founding_placement
@@ -44,6 +44,7 @@ from lockstep.broker.peers.peer_rpc import NotLeaderHere, PeerRpc, RequestKind
 from lockstep.broker.peers.quorum_watch import QuorumWatch
 from lockstep.broker.settings.config import Settings
 from lockstep.broker.transactions.transaction_coordinators import TransactionCoordinators
+from lockstep.storage.group_options import member_of
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.peers.limits import PeerError
 from lockstep.storage.raft.messages import Message
@@ -54,6 +55,8 @@ log = logging.getLogger("lockstep.cluster")
 
 PART_POLL_INTERVAL_SECONDS: Final = 0.05
 """Interval of the checks of the other nodes' handshakes, while this node's role is not known."""
+UNDECIDED_SECONDS: Final = 10.0
+"""After this wait for its part a node logs which nodes hold it back."""
 WATCH_SECONDS: Final = 1.0
 """Interval of the checks which nodes are connected."""
 FOLLOW_SECONDS: Final = 1.0
@@ -111,6 +114,9 @@ class ClusterNode:
         self._in_sync_replicas = InSyncReplicas()
         self._placement = founding_placement(settings)
         self._missing_records = MissingRecordsReview(cluster)
+        self._is_open = False
+        """Whether what this node has a part in is open: before that it cannot know what its log has."""
+        self._undecided_logged = False
         self._groups_compared = False
         """Whether lockstep.data.groups was held against what is recorded."""
         self.removed = asyncio.Event()
@@ -138,9 +144,11 @@ class ClusterNode:
             self._peering.add_node(node_id, address.host, address.port)
         if not self._directory.part:
             self._directory.forget_groups()
+            self._is_open = True
             return
-        for group_id in self._directory.groups():
+        for group_id in self._directory.groups():  # the others are told of this node meanwhile
             self._serve(await self._local_groups.open(group_id))
+        self._is_open = True
         self._peering.open = True
 
     async def run(self) -> None:
@@ -191,6 +199,7 @@ class ClusterNode:
             waited = self._loop.time() - began
             part = part_of(self._settings.node_id, founders, self._nodes.statuses, waited, would_make)
             if part is None:
+                self._log_undecided(waited)
                 await asyncio.sleep(PART_POLL_INTERVAL_SECONDS)
         opened: list[LogGroup] = []
         try:
@@ -213,6 +222,19 @@ class ClusterNode:
                 # The preferred node comes first; a little later, when the others are there.
                 group.campaign_after(nodes.index(self._settings.node_id) + 2)
         self._peering.notify_status_soon()
+
+    def _log_undecided(self, waited_seconds: float) -> None:
+        """Logs once which nodes may know of this one, but cannot tell yet."""
+        others = nodes_of_unknown_cluster(self._nodes.statuses)
+        if others and waited_seconds >= UNDECIDED_SECONDS and not self._undecided_logged:
+            self._undecided_logged = True
+            log.warning(
+                "node %d has no data and waits: %s %s to a cluster that no node here knows yet; it takes "
+                "part once more of the cluster's nodes run",
+                self._settings.node_id,
+                f"node{'s'[: len(others) != 1]} {', '.join(map(str, others))}",
+                "belong" if len(others) != 1 else "belongs",
+            )
 
     def _serve(self, group: LogGroup) -> None:
         group_id = group.group_id
@@ -268,11 +290,12 @@ class ClusterNode:
 
     def status(self) -> Status:
         """This node, as of now."""
-        groups, image = self._cluster.groups, self._cluster.image
+        groups, image, joined = self._cluster.groups, self._cluster.image, bool(self._directory.part)
         metadata = groups.get(METADATA_GROUP)
+        is_empty = self._is_open and (metadata is None or metadata.raft.last_index == 0)
         return Status(
-            bool(self._directory.part),
-            metadata is not None and metadata.raft.last_index > 0,
+            joined,
+            joined and not is_empty,
             image.cluster_id,
             tuple(image.nodes),
             image.placement.get(METADATA_GROUP, ()),
@@ -285,7 +308,20 @@ class ClusterNode:
             BUILD,
             self._nodes.write_failed,
             self._nodes.own_incomplete(),
+            is_empty and self._is_founder(metadata),
+            joined
+            and (
+                not self._is_open
+                or (metadata is not None and metadata.raft.last_index > metadata.applied_index)
+            ),
         )
+
+    def _is_founder(self, metadata: LogGroup | None) -> bool:
+        """Returns whether this node votes in group 0 from its beginning, and has lost nothing since."""
+        if metadata is None or self._directory.part != ClusterPart.FOUNDER.value:
+            return False
+        has_followed = self._directory.is_registered or self._directory.cluster_id is not None
+        return not has_followed and metadata.raft.member_id == member_of(self._settings.node_id)
 
     def _update_in_sync_replicas(self) -> dict[int, tuple[int, ...]]:
         """Updates the in-sync replicas of groups led here; returns the out-of-sync nodes by log group."""

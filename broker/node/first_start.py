@@ -1,7 +1,8 @@
 """The part of a node with an empty directory: a founder, a node that lost its disk, or a newcomer.
 
 Pure. A founder votes from the start; no vote of the others may be taken for one that was promised before
-(`docs/decisions/0018-the-first-start.md`). Invariant: without enough handshakes nothing is decided.
+(`docs/decisions/0018-the-first-start.md`). Invariants: without enough handshakes nothing is decided, nor
+while a node that has taken part does not say what its log has.
 """
 
 from __future__ import annotations
@@ -51,9 +52,7 @@ def part_of(
             if _never_registered(node_id, newest, known, waited_seconds, statuses)
             else None
         )
-    if any(each.joined and each.has_log for each in statuses.values()):
-        return None
-    if node_id not in founders:
+    if node_id not in founders or nodes_of_unknown_cluster(statuses):
         return None
     with_status = {node_id, *statuses}.intersection(founders)
     if len(with_status) == len(founders):
@@ -63,6 +62,15 @@ def part_of(
         ClusterPart.FOUNDER
         if len(with_status) >= majority and waited_seconds >= FOUNDING_TIMEOUT_SECONDS
         else None
+    )
+
+
+def nodes_of_unknown_cluster(statuses: Mapping[int, Status]) -> list[int]:
+    """Returns the nodes that have taken part in a cluster, do not know it yet, and are not founding it."""
+    return sorted(
+        node_id
+        for node_id, each in statuses.items()
+        if each.joined and each.cluster_id is None and not each.founding
     )
 
 
@@ -85,11 +93,22 @@ def _never_registered(
 ) -> bool:
     """Returns whether no record of this node was committed for certain: a reporting node may be behind.
 
-    The controller is not. Without one, the voters without a status must be too few to have committed the
-    record together with this node, and the others must have had the time to elect a controller.
+    The controller is not. Without one, the voters without a status, or with entries that they have not
+    applied, must be too few to have committed the record together with this node, and the others must have
+    had the time to elect a controller.
     """
     if any(METADATA_GROUP in each.leads for each in known):
         return True
-    without_status = [each for each in newest.voters if each != node_id and each not in statuses]
+    without_status = [
+        each
+        for each in newest.voters
+        if each != node_id and (each not in statuses or _may_know_more(statuses[each]))
+    ]
     majority = len(newest.voters) // 2 + 1
     return len(without_status) < majority - 1 and waited_seconds >= FOUNDING_TIMEOUT_SECONDS
+
+
+def _may_know_more(status: Status) -> bool:
+    """Returns whether a node's log may have a record that it has not applied. An older version does not
+    report that."""
+    return status.joined and status.has_unapplied is not False

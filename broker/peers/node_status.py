@@ -18,6 +18,7 @@ class Status:
     joined: bool = False
     """It has taken part in a cluster: it has, or had, a log."""
     has_log: bool = False
+    """Its log of group 0 has entries, or it has not opened it yet and cannot know."""
     cluster_id: str | None = None
     """As recorded; None where it has seen no record yet."""
     registered: tuple[int, ...] = ()
@@ -43,6 +44,12 @@ class Status:
     incomplete: tuple[int, ...] = ()
     """The log groups with missing records on it that are not skipped; older versions do not report
     them."""
+    founding: bool | None = None
+    """It is a founder whose log is open and has no entry yet; None where it does not report it, as older
+    versions."""
+    has_unapplied: bool | None = None
+    """Its log of group 0 has, or may have, entries that it has not applied; None where it does not report it,
+    as older versions."""
 
     def encode(self) -> bytes:
         """Returns it as JSON."""
@@ -62,6 +69,8 @@ class Status:
                 "build": self.build,
                 "write_failed": self.write_failed,
                 "incomplete": list(self.incomplete),
+                "founding": self.founding,
+                "unapplied": self.has_unapplied,
             },
             separators=(",", ":"),
         ).encode()
@@ -74,9 +83,10 @@ class Status:
             cluster_id = fields["cluster"]
             if cluster_id is not None and not isinstance(cluster_id, str):
                 raise TypeError("a cluster id that is no text")
-            full, write_failed = fields.get("full"), fields.get("write_failed")
-            if not all(each is None or isinstance(each, bool) for each in (full, write_failed)):
-                raise TypeError("the state of a disk is true, false or unknown")
+            flags = [fields.get(each) for each in ("full", "write_failed", "founding", "unapplied")]
+            if not all(each is None or isinstance(each, bool) for each in flags):
+                raise TypeError("a disk's and a log's state are true, false or unknown")
+            full, write_failed, founding, has_unapplied = flags
             build = fields.get("build")
             if build is not None and not isinstance(build, str):
                 raise TypeError("a build that is no text")
@@ -98,6 +108,8 @@ class Status:
                 None if build is None else build[:MAX_BUILD_LENGTH],
                 write_failed,
                 tuple(_small(each) for each in fields.get("incomplete", ())),
+                founding,
+                has_unapplied,
             )
         except (KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
             raise ValueError(f"not a status: {error!r}") from None

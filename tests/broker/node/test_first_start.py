@@ -9,7 +9,13 @@ from lockstep.broker.peers.node_status import Status
 from tests.support.cases import each_case
 
 BLANK = Status()
-JOINED = Status(joined=True)
+FOUNDING = Status(joined=True, founding=True, has_unapplied=False)
+OPENING = Status(joined=True, has_log=True, founding=False, has_unapplied=True)
+"""So is one whose log has entries and no record of nodes yet."""
+NEWCOMER = Status(joined=True, founding=False, has_unapplied=False)
+"""A stranger that has got nothing of group 0 yet."""
+OLDER = Status(joined=True)
+"""Of a version that does not report whether it founds: it may be opening a log of any length."""
 FOUNDERS = (1, 2, 3)
 LONG = FOUNDING_TIMEOUT_SECONDS
 
@@ -17,14 +23,15 @@ LONG = FOUNDING_TIMEOUT_SECONDS
 def cluster(
     *registered: int, voters: tuple[int, ...] = FOUNDERS, applied: int = 9, leads: bool = False
 ) -> Status:
-    return Status(True, True, "id", registered, voters, {0: 7} if leads else {1: 7}, applied=applied)
+    led = {0: 7} if leads else {1: 7}
+    return Status(True, True, "id", registered, voters, led, applied=applied, has_unapplied=False)
 
 
 def test_founders_wait_for_each_other() -> None:
     assert part_of(1, FOUNDERS, {}, 0) is None
     assert part_of(1, FOUNDERS, {2: BLANK}, 0) is None
     assert part_of(1, FOUNDERS, {2: BLANK, 3: BLANK}, 0) is ClusterPart.FOUNDER
-    assert part_of(1, FOUNDERS, {2: JOINED, 3: BLANK}, 0) is ClusterPart.FOUNDER, (
+    assert part_of(1, FOUNDERS, {2: FOUNDING, 3: BLANK}, 0) is ClusterPart.FOUNDER, (
         "another was a little faster"
     )
 
@@ -92,6 +99,58 @@ def test_a_newcomer_is_a_stranger() -> None:
 
 def test_who_was_told_of_other_nodes_does_not_vote_by_itself() -> None:
     assert part_of(1, (1, 2), {2: cluster(2, 3)}, 0) is ClusterPart.STRANGER
+
+
+@each_case(
+    ("second", "third", "at_once", "later"),
+    [
+        # all three are fresh, or took part a moment ago, or crashed in the middle of that
+        (BLANK, BLANK, ClusterPart.FOUNDER, ClusterPart.FOUNDER),
+        (FOUNDING, BLANK, ClusterPart.FOUNDER, ClusterPart.FOUNDER),
+        (FOUNDING, FOUNDING, ClusterPart.FOUNDER, ClusterPart.FOUNDER),
+        (BLANK, None, None, ClusterPart.FOUNDER),
+        (FOUNDING, None, None, ClusterPart.FOUNDER),
+        # this one is fresh, the others are opening their logs
+        (OPENING, OPENING, None, None),
+        (OPENING, None, None, None),
+        # two are fresh, the third is opening its log
+        (BLANK, OPENING, None, None),
+        (FOUNDING, OPENING, None, None),
+        # a node that lost its disk earlier, and has got nothing from the cluster yet
+        (NEWCOMER, OPENING, None, None),
+        (NEWCOMER, BLANK, None, None),
+        (NEWCOMER, FOUNDING, None, None),
+        (NEWCOMER, None, None, None),
+        # the others run an older version
+        (OLDER, OLDER, None, None),
+        (OLDER, BLANK, None, None),
+        (OLDER, FOUNDING, None, None),
+        (OLDER, None, None, None),
+        # a cluster is recorded with this node
+        (cluster(1, 2, 3), OPENING, ClusterPart.STRANGER, ClusterPart.STRANGER),
+        # one is recorded without it: the third may know of its registration
+        (cluster(2), OPENING, None, None),
+        (cluster(2), OLDER, None, None),
+        (cluster(2), None, None, None),
+        (cluster(2), BLANK, None, ClusterPart.FOUNDER),
+        (cluster(2), FOUNDING, None, ClusterPart.FOUNDER),
+        (cluster(2), NEWCOMER, None, ClusterPart.FOUNDER),
+        (cluster(2), replace(cluster(2, 3), has_unapplied=True), None, None),
+        (replace(cluster(2), has_unapplied=True), BLANK, None, None),
+        (replace(cluster(2), has_unapplied=None), BLANK, None, None),
+        (cluster(2), cluster(2, 3), None, ClusterPart.FOUNDER),
+        (cluster(2, leads=True), OPENING, ClusterPart.FOUNDER, ClusterPart.FOUNDER),
+    ],
+)
+def test_the_decision_table(
+    second: Status, third: Status | None, at_once: ClusterPart | None, later: ClusterPart | None
+) -> None:
+    """The part of node 1, by the statuses of nodes 2 and 3."""
+    for one, other in ((2, 3), (3, 2)):
+        statuses = {one: second} if third is None else {one: second, other: third}
+        statuses = {node: Status.decode(each.encode()) for node, each in statuses.items()}
+        assert part_of(1, FOUNDERS, statuses, 0) is at_once
+        assert part_of(1, FOUNDERS, statuses, LONG) is later
 
 
 @each_case("waited", [0, LONG])

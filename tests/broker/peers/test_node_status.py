@@ -19,6 +19,8 @@ from tests.support.cases import each_case
         Status(build="0.2.0 (commit 94a4d5618ee2)"),
         Status(leads={0: 3, 2: 9}, out_of_sync={0: (), 2: (3, 1)}),
         Status(incomplete=(1, 4)),
+        Status(founding=True, has_unapplied=False),
+        Status(founding=False, has_unapplied=True),
     ],
 )
 def test_round_trip(status: Status) -> None:
@@ -42,6 +44,8 @@ PLAIN = Status().encode()
         PLAIN.replace(b'"cluster":null', b'"cluster":7'),
         PLAIN.replace(b'"full":null', b'"full":1'),
         PLAIN.replace(b'"write_failed":null', b'"write_failed":1'),
+        PLAIN.replace(b'"founding":null', b'"founding":1'),
+        PLAIN.replace(b'"unapplied":null', b'"unapplied":"no"'),
         PLAIN.replace(b'"build":null', b'"build":7'),
         PLAIN.replace(b'"incomplete":[]', b'"incomplete":null'),
         PLAIN.replace(b'"incomplete":[]', b'"incomplete":[-1]'),
@@ -64,6 +68,11 @@ def test_an_older_version_does_not_say_whether_its_disk_is_full() -> None:
 
 def test_an_older_version_does_not_report_whether_its_writes_fail() -> None:
     assert Status.decode(PLAIN.replace(b',"write_failed":null', b"")).write_failed is None
+
+
+def test_an_older_version_reports_neither_founding_nor_entries_to_apply() -> None:
+    older = Status.decode(PLAIN.replace(b',"founding":null,"unapplied":null', b""))
+    assert (older.founding, older.has_unapplied) == (None, None)
 
 
 def test_an_older_version_reports_no_missing_records() -> None:
