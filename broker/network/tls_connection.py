@@ -44,6 +44,10 @@ class Tls(Protocol):
         """The listener's name."""
 
     @property
+    def protocol(self) -> str:
+        """The listener's security protocol."""
+
+    @property
     def context(self) -> ssl.SSLContext:
         """The context of connections that begin now."""
 
@@ -113,7 +117,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         first = self._received_bytes == 0
         self._received_bytes += nbytes
         if first and not is_tls(bytes(received[:5])):
-            self._fail("a client without TLS: it needs security.protocol=SSL here, or another port")
+            self._fail(f"a client without TLS: it needs security.protocol={self._tls.protocol} here, or another port")
         else:
             self._do_handshake()
 

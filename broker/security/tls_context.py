@@ -21,6 +21,7 @@ from lockstep.broker.security.distinguished_name import distinguished_name
 from lockstep.broker.security.key_store import KeyStore, read_key_store, read_trust_store
 from lockstep.broker.security.principal_rules import InvalidRule, Rule, parse_rules, principal_name
 from lockstep.broker.security.reloadable_key_store import Contexts, ReloadableKeyStore, load_key, trust
+from lockstep.broker.settings.config import SASL_SSL, SSL
 from lockstep.broker.settings.security_settings import (
     CLIENT_AUTH_NONE,
     CLIENT_AUTH_REQUIRED,
@@ -54,6 +55,11 @@ class TlsListener(ReloadableKeyStore):
     def context(self) -> ssl.SSLContext:
         """The context of connections that begin now."""
         return self._contexts[0]
+
+    @property
+    def protocol(self) -> str:
+        """The listener's security protocol."""
+        return SASL_SSL if self._with_sasl else SSL
 
     @property
     def requires_certificate(self) -> bool:

@@ -44,9 +44,9 @@ def connect_failure(peer: str, error: Exception) -> ConnectionFailed:
 def lost_connection(
     peer: str, protocol: ClientProtocol[Any], security: ClientSecurity, reason: str
 ) -> ConnectionFailed:
-    """The error for a connection that has ended. Before anything is served, and without a login, the
-    listener is most likely of another protocol."""
-    if protocol.is_served or security.mechanism is not None:
+    """The error for a connection that has ended. Before anything is served the listener is most likely of
+    another protocol; with a login only before the versions, which each listener answers first."""
+    if protocol.is_served or (security.mechanism is not None and protocol.versions):
         return ConnectionFailed(reason)
     return mismatch_failure(peer, security.protocol)
 

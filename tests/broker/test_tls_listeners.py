@@ -188,6 +188,19 @@ async def test_bytes_that_are_no_handshake(
     assert len(logged) == (1 if line else 0) and all(line in each for each in logged)
 
 
+async def test_a_client_without_tls_is_told_the_protocol_of_a_listener_with_logins(
+    start_broker: StartBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {**tls(), "listeners": "SASL_SSL://localhost:0", "sasl_enabled_mechanisms": "SCRAM-SHA-512"}
+    broker = await start_broker(**keywords(settings))
+    reader, writer = await asyncio.open_connection("127.0.0.1", broker.port)
+    writer.write(frame(ApiVersionsRequest(), 0))
+    assert await asyncio.wait_for(reader.read(), 20) == b""
+    await until(lambda: not len(broker.assembly.connections))
+    assert "a client without TLS: it needs security.protocol=SASL_SSL here" in caplog.text
+    writer.close()
+
+
 async def test_a_tls_client_at_a_plaintext_port(
     start_broker: StartBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -123,6 +123,9 @@ def test_a_lost_connection_most_likely_met_another_listener_before_anything_was_
     lost = lost_connection("broker:1", shared, WITHOUT_SECURITY, "it broke")
     assert isinstance(lost, ListenerMismatch)
     assert str(lost) == str(mismatch_failure("broker:1", "PLAINTEXT"))
+    lost = lost_connection("broker:1", shared, PLAIN, "it broke")
+    assert str(lost) == str(mismatch_failure("broker:1", PLAIN.protocol))
+    shared.accept_versions(4, frame(versions(), 4))
     assert str(lost_connection("broker:1", shared, PLAIN, "it broke")) == "it broke"
     for correlation_id in range(2):
         shared.encode_request(MetadataRequest(), 1, "waiter")

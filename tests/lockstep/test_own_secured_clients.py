@@ -269,6 +269,7 @@ REASONS = {
     "TLS to plaintext": ("port", "ended the TLS handshake, as a listener without TLS"),
     "plaintext to a login": ("bare", "of another security.protocol than PLAINTEXT"),
     "TLS to a login": ("login", "of another security.protocol than SSL"),
+    "login without TLS to TLS": ("login", "of another security.protocol than SASL_PLAINTEXT"),
     "login to TLS": ("tls", "takes no logins: .*security.protocol=SSL, this client has SASL_SSL"),
     "login to plaintext": ("port", "takes no logins: .*security.protocol=PLAINTEXT"),
 }
@@ -295,6 +296,7 @@ def badly(case: str, target: SecuredTarget, directory: Path) -> dict[str, str]:
         "TLS to plaintext": target.trusting(),
         "plaintext to a login": {},
         "TLS to a login": target.trusting(),
+        "login without TLS to TLS": {**target.logging_in(), "security.protocol": "SASL_PLAINTEXT"},
         "login to TLS": target.logging_in(),
         "login to plaintext": {**target.logging_in(), "security.protocol": "SASL_PLAINTEXT"},
     }[case]
