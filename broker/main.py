@@ -24,7 +24,7 @@ from lockstep.broker.process.heap import give_memory_back, keep_large_blocks_apa
 from lockstep.broker.process.process_output import drain_output, log_to_stderr, queued_output
 from lockstep.broker.server import Broker, CannotStart, ContradictorySettings
 from lockstep.broker.settings.config import Settings
-from lockstep.broker.settings.properties import ConfigError, UnusableFile
+from lockstep.broker.settings.properties import ConfigError
 from lockstep.build_info import VERSION
 from lockstep.storage.types import CorruptLog, NewerFormat, StorageError
 
@@ -76,7 +76,8 @@ def _run(settings: Settings, companion: Companion | None) -> None:
 
 def _exit_status(error: BaseException) -> int:
     """The exit status of a failed start: 1 where a later one may work, 2 where none can with the settings."""
-    if isinstance(error, ConfigError | ContradictorySettings) and not isinstance(error, UnusableFile):
+    is_temporary = error.is_temporary if isinstance(error, ConfigError) else True
+    if isinstance(error, ContradictorySettings) or not is_temporary:
         return EXIT_WRONG_SETTING
     return EXIT_BAD_START
 

@@ -25,6 +25,11 @@ def os_error(error: OSError) -> CommandFailed:
     return CommandFailed(f"{error.filename}: {problem}" if error.filename else problem)
 
 
+def unreadable(error: OSError) -> CommandFailed:
+    """A CommandFailed for a file that cannot be read."""
+    return CommandFailed(f"cannot read {error.filename}: {(error.strerror or str(error)).lower()}")
+
+
 @contextmanager
 def report_client_errors() -> Iterator[None]:
     """Turns what a client can meet on its way to a broker into CommandFailed."""

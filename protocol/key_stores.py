@@ -27,17 +27,25 @@ class UnusableStore(ValueError):
     """A store that cannot be used; the text is a predicate, as "is neither PEM nor PKCS12"."""
 
 
+class UnreadableStore(UnusableStore):
+    """The file of a store is not there, is still empty, or cannot be read now."""
+
+
 class WrongPassword(UnusableStore):
     """The password of a store does not open it; the text is about the password."""
 
 
 def read_store(path: str) -> bytes:
-    """The content of a file, of a form that may be readable. Raises UnusableStore."""
+    """The content of a file, of a form that may be readable. Raises UnusableStore, UnreadableStore."""
     try:
         with Path(path).open("rb") as stream:
             data = stream.read(MAX_STORE_BYTES + 1)
+    except IsADirectoryError:
+        raise UnusableStore("is a directory, no regular file") from None
     except OSError as error:
-        raise UnusableStore(f"cannot be read: {(error.strerror or str(error)).lower()}") from None
+        raise UnreadableStore(f"cannot be read: {(error.strerror or str(error)).lower()}") from None
+    if not data:
+        raise UnreadableStore("is empty")
     if len(data) > MAX_STORE_BYTES:
         raise UnusableStore(f"is larger than {MAX_STORE_BYTES} bytes, as no store of keys is")
     if data.startswith(_JKS_MAGIC):

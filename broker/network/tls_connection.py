@@ -117,7 +117,9 @@ class TlsConnection(asyncio.BufferedProtocol):
         first = self._received_bytes == 0
         self._received_bytes += nbytes
         if first and not is_tls(bytes(received[:5])):
-            self._fail(f"a client without TLS: it needs security.protocol={self._tls.protocol} here, or another port")
+            self._fail(
+                f"a client without TLS: it needs security.protocol={self._tls.protocol} here, or another port"
+            )
         else:
             self._do_handshake()
 

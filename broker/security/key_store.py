@@ -21,6 +21,7 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from lockstep.broker.security.distinguished_name import distinguished_name
 from lockstep.broker.settings.security_settings import ListenerSecurity
 from lockstep.protocol.key_stores import (
+    UnreadableStore,
     UnusableStore,
     WrongPassword,
     certificates_in,
@@ -75,7 +76,7 @@ def read_key_store(security: ListenerSecurity, now: datetime.datetime) -> KeySto
         where = "ssl.keystore.location"
         key, chain = _key_in_file(security, _read(security, KEY_STORE))
     if not chain:
-        raise security.content_error(where, "no certificate is in it")
+        raise security.error(where, "no certificate is in it")
     chain = _in_order(key, chain)
     _check(security, where, key, chain, now)
     key_pem = key.private_bytes(
@@ -103,7 +104,7 @@ def read_trust_store(security: ListenerSecurity) -> tuple[x509.Certificate, ...]
         else:
             trusted = certificates_in(_pkcs12(security, TRUST_STORE, data))
     if not trusted:
-        raise security.content_error(where, "no certificate is in it")
+        raise security.error(where, "no certificate is in it")
     return tuple(trusted)
 
 
@@ -118,12 +119,14 @@ def _read(security: ListenerSecurity, store: str) -> bytes:
     location: str = security.get(name)
     try:
         if Path(location).is_fifo():  # to open it could block, and it cannot be read again
-            raise security.content_error(name, "is a pipe (FIFO), no regular file")
+            raise security.error(name, "is a pipe (FIFO), no regular file")
         return read_store(location)
+    except UnreadableStore as error:
+        raise security.temporary_error(name, str(error)) from None
     except UnusableStore as error:
-        raise security.content_error(name, str(error)) from None
+        raise security.error(name, str(error)) from None
     except OSError as error:  # of a directory on the way
-        raise security.content_error(name, error.strerror or str(error)) from None
+        raise security.temporary_error(name, error.strerror or str(error)) from None
 
 
 def _key_in_file(security: ListenerSecurity, data: bytes) -> tuple[PrivateKey, list[x509.Certificate]]:
@@ -134,7 +137,7 @@ def _key_in_file(security: ListenerSecurity, data: bytes) -> tuple[PrivateKey, l
         return _pem_key(security, where, text), _pem_certificates(security, where, text)
     found = _pkcs12(security, KEY_STORE, data)
     if found.key is None or found.cert is None:
-        raise security.content_error(where, "no private key with a certificate is in it")
+        raise security.error(where, "no private key with a certificate is in it")
     return _of_tls(security, where, found.key), certificates_in(found)
 
 
@@ -150,25 +153,25 @@ def _check_pem_type(security: ListenerSecurity, store: str) -> None:
 def _pkcs12(security: ListenerSecurity, store: str, data: bytes) -> pkcs12.PKCS12KeyAndCertificates:
     where = f"{store}.location"
     if security.get(f"{store}.type") == "PEM":
-        raise security.content_error(where, f"no PEM file, though {store}.type is PEM")
+        raise security.error(where, f"no PEM file, though {store}.type is PEM")
     try:
         return load_pkcs12(data, security.get(f"{store}.password"))
     except WrongPassword as error:
         raise security.error(f"{store}.password", f"{error}: {security.get(where)} needs it") from None
     except UnusableStore as error:
-        raise security.content_error(where, str(error)) from None
+        raise security.error(where, str(error)) from None
 
 
 def _of_tls(security: ListenerSecurity, where: str, key: object) -> PrivateKey:
     if not isinstance(key, PrivateKey):
-        raise security.content_error(where, "its private key is of a kind that no certificate of TLS has")
+        raise security.error(where, "its private key is of a kind that no certificate of TLS has")
     return key
 
 
 def _pem_key(security: ListenerSecurity, where: str, text: str) -> PrivateKey:
     keys = [pem for label, pem in pem_blocks(text) if label.endswith("PRIVATE KEY")]
     if len(keys) != 1:
-        raise security.content_error(where, f"{len(keys) or 'no'} private keys are in it, one is needed")
+        raise security.error(where, f"{len(keys) or 'no'} private keys are in it, one is needed")
     password = security.get("ssl.key.password") if "ENCRYPTED" in keys[0] else None
     if "ENCRYPTED" in keys[0] and password is None:
         raise security.error("ssl.key.password", "missing: the private key is encrypted")
@@ -177,7 +180,7 @@ def _pem_key(security: ListenerSecurity, where: str, text: str) -> PrivateKey:
     except ValueError:
         if password is not None:
             raise security.error("ssl.key.password", "wrong: it does not open the private key") from None
-        raise security.content_error(where, "its private key is damaged") from None
+        raise security.error(where, "its private key is damaged") from None
     return _of_tls(security, where, key)
 
 
@@ -189,7 +192,7 @@ def _pem_certificates(security: ListenerSecurity, where: str, text: str) -> list
             if label == "CERTIFICATE"
         ]
     except ValueError:
-        raise security.content_error(where, "a certificate in it is damaged") from None
+        raise security.error(where, "a certificate in it is damaged") from None
 
 
 def _in_order(key: PrivateKey, chain: list[x509.Certificate]) -> list[x509.Certificate]:
@@ -214,12 +217,13 @@ def _check(
     now: datetime.datetime,
 ) -> None:
     if chain[0].public_key() != key.public_key():
-        raise security.content_error(where, "the private key is not the one of the certificate")
+        raise security.error(where, "the private key is not the one of the certificate")
     for each in chain:
         subject = distinguished_name(each.subject.public_bytes())
         if each.not_valid_after_utc < now:
             ended = each.not_valid_after_utc.isoformat(" ", "minutes")
-            raise security.content_error(where, f"the certificate of {subject} expired at {ended}")
+            raise security.temporary_error(where, f"the certificate of {subject} expired at {ended}")
         if each.not_valid_before_utc > now:
             begins = each.not_valid_before_utc.isoformat(" ", "minutes")
-            raise security.content_error(where, f"the certificate of {subject} is not valid before {begins}")
+            problem = f"the certificate of {subject} is not valid before {begins}"
+            raise security.temporary_error(where, problem)

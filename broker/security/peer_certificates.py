@@ -64,7 +64,7 @@ class PeerCertificates(ReloadableKeyStore):
                 f"its certificate is of cluster {self.identity.cluster_id}, the data directory of "
                 f"{recorded}: `lockstep certs create --cluster-id {recorded}` makes certificates for it"
             )
-            raise self._security.content_error("ssl.keystore.location", problem)
+            raise self._security.error("ssl.keystore.location", problem)
 
     def _read(self, security: ListenerSecurity) -> tuple[KeyStore, Contexts]:
         keys, trusted = read_key_store(security, self._now()), read_trust_store(security)
@@ -74,11 +74,11 @@ class PeerCertificates(ReloadableKeyStore):
         found = identity_of(security, keys)
         if found.node_id != self._node_id:
             problem = f"its certificate is of node {found.node_id}, this is node {self._node_id} (node.id)"
-            raise security.content_error("ssl.keystore.location", problem)
+            raise security.error("ssl.keystore.location", problem)
         _check_usage(security, keys.chain[0])
         if not any(is_issued_by(each, ca) for each in keys.chain for ca in trusted):
             problem = "no CA of ssl.truststore has signed its certificate: other nodes would reject it"
-            raise security.content_error("ssl.keystore.location", problem)
+            raise security.error("ssl.keystore.location", problem)
         return keys, (
             _context(ssl.PROTOCOL_TLS_SERVER, security, keys, trusted),
             _context(ssl.PROTOCOL_TLS_CLIENT, security, keys, trusted),
@@ -88,7 +88,7 @@ class PeerCertificates(ReloadableKeyStore):
         found = identity_of(security, new)
         if found != self.identity:
             problem = f"its certificate is of {found}, this is {self.identity}"
-            raise security.content_error("ssl.keystore.location", problem)
+            raise security.error("ssl.keystore.location", problem)
 
 
 def identity_of(security: ListenerSecurity, keys: KeyStore) -> PeerIdentity:
@@ -96,7 +96,7 @@ def identity_of(security: ListenerSecurity, keys: KeyStore) -> PeerIdentity:
     try:
         return identity_in(keys.chain[0])
     except NoPeerIdentity as error:
-        raise security.content_error("ssl.keystore.location", f"{error}{REMEDY}") from None
+        raise security.error("ssl.keystore.location", f"{error}{REMEDY}") from None
 
 
 def _check_usage(security: ListenerSecurity, certificate: x509.Certificate) -> None:
@@ -107,7 +107,7 @@ def _check_usage(security: ListenerSecurity, certificate: x509.Certificate) -> N
         return
     if not {ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH} <= set(usages):
         problem = "its certificate is not both for servers and for clients (extended key usage), as a node is"
-        raise security.content_error("ssl.keystore.location", problem + REMEDY)
+        raise security.error("ssl.keystore.location", problem + REMEDY)
 
 
 def _context(

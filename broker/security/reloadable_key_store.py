@@ -115,7 +115,7 @@ def load_key(context: ssl.SSLContext, security: ListenerSecurity, keys: KeyStore
             context.load_cert_chain(path)
         except ssl.SSLError as error:
             problem = f"OpenSSL rejects the certificate: {error.reason or error}"
-            raise security.content_error("ssl.keystore.location", problem) from None
+            raise security.error("ssl.keystore.location", problem) from None
 
 
 def trust(context: ssl.SSLContext, trusted: tuple[x509.Certificate, ...]) -> None:

@@ -143,7 +143,7 @@ def _scram(
 def _oauthbearer(security: ListenerSecurity) -> tuple[Callable[[], OAuthBearerExchange], TokenKeys | None]:
     """The logins by token, and the keys of tokens; without keys only unsigned tokens are accepted."""
     # Here and not above: the library and its cryptography take memory, which only who uses them should pay.
-    from lockstep.broker.security.token_keys import TokenKeys, UnusableKeys
+    from lockstep.broker.security.token_keys import TokenKeys, UnreadableKeys, UnusableKeys
     from lockstep.broker.security.token_validator import TokenRules, TokenValidator
 
     name = oauthbearer.NAME
@@ -167,7 +167,8 @@ def _oauthbearer(security: ListenerSecurity) -> tuple[Callable[[], OAuthBearerEx
         try:
             keys = TokenKeys(url, security.get(ALLOWED_URLS, name), refresh_ms / 1000, time.monotonic)
         except UnusableKeys as error:
-            raise security.content_error(JWKS_URL, f"{error} ({ALLOWED_URLS})", name) from None
+            make_error = security.temporary_error if isinstance(error, UnreadableKeys) else security.error
+            raise make_error(JWKS_URL, f"{error} ({ALLOWED_URLS})", name) from None
         if url.startswith("http:"):
             log.warning(
                 "%s: keys of tokens come without encryption: %s", security.name_of(JWKS_URL, name), url

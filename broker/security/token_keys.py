@@ -34,6 +34,10 @@ class UnusableKeys(Exception):
     """Keys cannot be read; the text has the reason."""
 
 
+class UnreadableKeys(UnusableKeys):
+    """The file of keys is not there, is still empty, or cannot be read now."""
+
+
 class TokenKeys:
     """See the module. Raises UnusableKeys for a URL that may not be used, or a file without keys.
 
@@ -109,10 +113,16 @@ class TokenKeys:
     def _read(self) -> tuple[TokenKey, ...]:
         try:
             data = _read_file(self._path) if self._path is not None else _fetch(self._url)
+            if self._path is not None and not data:
+                raise UnreadableKeys("is empty")
             if len(data) > MAX_BYTES:
                 raise MalformedKeys(f"more than {MAX_BYTES} bytes")
             return parse_keys(json.loads(data))
-        except (OSError, HTTPException, ValueError, RecursionError) as error:
+        except IsADirectoryError:
+            raise UnusableKeys("a directory, no regular file") from None
+        except OSError as error:
+            raise UnreadableKeys(printable(str(error), 200)) from None
+        except (HTTPException, ValueError, RecursionError) as error:
             raise UnusableKeys(printable(str(error), 200)) from None
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from lockstep.broker.settings.properties import ConfigError
+from lockstep.broker.settings.properties import ConfigError, UnusableFile
 
 WILDCARD_HOSTS = frozenset({"", "0.0.0.0", "::"})
 """Hosts to listen on that no client can connect to."""
@@ -93,7 +93,8 @@ def _peers_in_file(name: str) -> tuple[str, ...]:
         lines = Path(name).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         problem = error.strerror if isinstance(error, OSError) and error.strerror else "not a text file"
-        raise ConfigError(
+        is_temporary = isinstance(error, OSError) and "/" in name  # else it may be meant as an address
+        raise (UnusableFile if is_temporary else ConfigError)(
             "lockstep.peers", name, f"not of the form ID@HOST:PORT, and no file to read: {problem.lower()}"
         ) from None
     without_comments = [line.partition("#")[0].strip() for line in lines]

@@ -21,7 +21,7 @@ from typing import Final
 import javaproperties
 
 from lockstep.broker.settings.foreign_names import PROVIDERS
-from lockstep.broker.settings.properties import ConfigError, ConfigErrors
+from lockstep.broker.settings.properties import ConfigError, ConfigErrors, UnusableFile
 
 _PACKAGE: Final = "org.apache.kafka.common.config.provider."
 _REFERENCE: Final = re.compile(r"\$\{([^}]*?):(([^}]*?):)?([^}]*?)\}")
@@ -33,6 +33,10 @@ Find = Callable[[str | None, str], str]
 
 class _NotFound(Exception):
     """A reference cannot be resolved; the text has the reason."""
+
+
+class _Unreadable(_NotFound):
+    """The same for a file that is not there, or cannot be read now."""
 
 
 class UnresolvedReferences(ConfigErrors):
@@ -64,6 +68,8 @@ def resolve_references(
             if providers is None:
                 providers = _providers(texts, environment)
             found[name] = _replace_references(text, providers, has_effect(name))
+        except _Unreadable as problem:
+            errors.append(UnusableFile(name, text, str(problem)))
         except _NotFound as problem:
             errors.append(ConfigError(name, text, str(problem)))
         except ConfigError as error:
@@ -154,11 +160,11 @@ def _directory(prefix: str, texts: Mapping[str, str], environment: Mapping[str, 
 
 @contextmanager
 def _not_found_on_error(path: Path) -> Iterator[None]:
-    """Raise _NotFound, without any content, if the file cannot be read or parsed."""
+    """Raise _NotFound or _Unreadable, without any content, if the file cannot be read or parsed."""
     try:
         yield
     except OSError as error:
-        raise _NotFound(f"{path} cannot be read: {(error.strerror or 'it failed').lower()}") from None
+        raise _Unreadable(f"{path} cannot be read: {(error.strerror or 'it failed').lower()}") from None
     except ValueError:
         raise _NotFound(f"{path} cannot be read: not valid text or properties") from None
 

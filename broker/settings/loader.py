@@ -17,7 +17,7 @@ import javaproperties
 from lockstep.broker.settings.addresses import Listener
 from lockstep.broker.settings.config import PLAINTEXT, PROPERTIES, Settings, for_clients
 from lockstep.broker.settings.config_providers import UnresolvedReferences, resolve_references
-from lockstep.broker.settings.properties import ConfigError, ConfigErrors, raise_all
+from lockstep.broker.settings.properties import ConfigError, ConfigErrors, UnusableFile, raise_all
 from lockstep.broker.settings.security_settings import split_listener_name
 from lockstep.broker.settings.settings_reader import from_texts, resolve_aliases
 
@@ -37,7 +37,10 @@ def load(
     from_file: dict[str, str] = {}
     if properties_file is not None:
         with open(properties_file, encoding="utf-8") as stream:
-            from_file = dict(javaproperties.load(stream))
+            try:
+                from_file = dict(javaproperties.load(stream))
+            except javaproperties.InvalidUEscapeError as error:
+                raise ConfigError("--config", str(properties_file), str(error).lower()) from None
     written: dict[str, str] = {}
     from_flags = resolve_aliases(flags or {}, warnings)
     try:
@@ -81,7 +84,7 @@ def _with_unresolved_value(
         value = texts[key]
     if key in from_file and texts.get(key, from_file[key]) == from_file[key]:
         problem = f"{problem} (in {file})"
-    return ConfigError(key, value, problem)
+    return (UnusableFile if error.is_temporary else ConfigError)(key, value, problem)
 
 
 def _parse_assignments(assignments: Iterable[str]) -> dict[str, str]:

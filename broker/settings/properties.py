@@ -50,6 +50,9 @@ _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]+", re.ASCII)
 class ConfigError(ValueError):
     """A setting that cannot be used; the text names key and value."""
 
+    is_temporary = False
+    """True if a later start with the same settings may work."""
+
     def __init__(self, key: str, value: str, problem: str) -> None:
         super().__init__(f"{key}={value}: {problem}")
         self.key = key
@@ -58,7 +61,9 @@ class ConfigError(ValueError):
 
 
 class UnusableFile(ConfigError):
-    """A setting that names a file which cannot be used as it is now: a later start may find another one."""
+    """A setting that names a file which is not there, cannot be read, or is not valid at this time."""
+
+    is_temporary = True
 
 
 class ConfigErrors(ConfigError):
@@ -68,6 +73,7 @@ class ConfigErrors(ConfigError):
         first = errors[0]
         super().__init__(first.key, first.value, first.problem)
         self.errors = tuple(errors)
+        self.is_temporary = all(each.is_temporary for each in errors)
 
     def __str__(self) -> str:
         return "; ".join(map(str, self.errors))

@@ -276,8 +276,8 @@ class ListenerSecurity:
         """The error of a setting of this listener; a secret is not shown."""
         return self._error(ConfigError, name, problem, mechanism)
 
-    def content_error(self, name: str, problem: str, mechanism: str = "") -> ConfigError:
-        """The same for what a setting's value, or the file that it names, contains."""
+    def temporary_error(self, name: str, problem: str, mechanism: str = "") -> ConfigError:
+        """The same for a file that a later start may find: it is not there, or not valid now."""
         in_file = name in LOCATIONS or str(self.get(name, mechanism)).startswith("file:")
         return self._error(UnusableFile if in_file else ConfigError, name, problem, mechanism)
 

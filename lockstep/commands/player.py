@@ -18,7 +18,7 @@ from lockstep.commands.options import (
     print_json,
     print_table,
 )
-from lockstep.failures import CommandFailed, os_error
+from lockstep.failures import CommandFailed, WrongUsage, unreadable
 
 if TYPE_CHECKING:
     import http.client
@@ -109,16 +109,19 @@ def _run(options: argparse.Namespace) -> int:
 
     from lockstep.broker.process.process_output import log_to_stderr, queued_output
     from lockstep.player_host.config import PlayerConfig, PlayerConfigError
-    from lockstep.player_host.config_file import read
+    from lockstep.player_host.config_file import command_error, read
     from lockstep.player_host.player_process import CannotDeliver, PlayerProcess
 
-    config = read(options.file, os.environ.get(BOOTSTRAP_VARIABLE, PlayerConfig.bootstrap))
+    try:
+        config = read(options.file, os.environ.get(BOOTSTRAP_VARIABLE, PlayerConfig.bootstrap))
+    except OSError as error:
+        raise WrongUsage(str(unreadable(error))) from error
     try:
         runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
         with queued_output(), log_to_stderr(), runner:
             runner.run(_until_stopped(PlayerProcess(config)))
     except PlayerConfigError as error:
-        raise CommandFailed(f"{options.file}: {error}") from error
+        raise command_error(options.file, error) from error
     except CannotDeliver as error:
         raise CommandFailed(str(error)) from error
     return 0
@@ -204,7 +207,7 @@ def _send_request(options: argparse.Namespace, method: str, path: str, body: obj
     try:
         where = parse_listener(options.player, "--player")
     except ConfigError as error:
-        raise CommandFailed(str(error)) from error
+        raise WrongUsage(str(error)) from error
     headers = {"Content-Type": "application/json"} if method == "POST" else {}
     if options.token_file:
         headers["Authorization"] = f"Bearer {_read_token(options.token_file)}"
@@ -236,19 +239,19 @@ def _send_request(options: argparse.Namespace, method: str, path: str, body: obj
 
 
 def _read_token(file: str) -> str:
-    """Raises CommandFailed."""
+    """Raises WrongUsage."""
     from pathlib import Path
 
     try:
         return Path(file).read_text(encoding="ascii").strip()
     except OSError as error:
-        raise os_error(error) from error
+        raise WrongUsage(f"--token-file: {unreadable(error)}") from error
     except UnicodeDecodeError:
-        raise CommandFailed(f"{file} has no token, which is one word in ASCII") from None
+        raise WrongUsage(f"{file} has no token, which is one word in ASCII") from None
 
 
 def _connection(host: str, port: int, options: argparse.Namespace) -> http.client.HTTPConnection:
-    """Raises CommandFailed."""
+    """Raises WrongUsage."""
     import http.client
     import ssl
 
@@ -257,9 +260,9 @@ def _connection(host: str, port: int, options: argparse.Namespace) -> http.clien
     try:
         context = ssl.create_default_context(cafile=options.ca)
     except ssl.SSLError:
-        raise CommandFailed(f"--ca {options.ca}: no certificate can be read from it") from None
+        raise WrongUsage(f"--ca {options.ca}: no certificate can be read from it") from None
     except OSError as error:
-        raise CommandFailed(f"--ca {options.ca}: {(error.strerror or str(error)).lower()}") from None
+        raise WrongUsage(f"--ca {options.ca}: {(error.strerror or str(error)).lower()}") from None
     return http.client.HTTPSConnection(host, port, timeout=options.timeout, context=context)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from lockstep.commands.options import Families
-from lockstep.failures import CommandFailed, WrongUsage
+from lockstep.failures import CommandFailed, WrongUsage, unreadable
 
 if TYPE_CHECKING:
     from lockstep.broker.main import Companion
@@ -105,11 +105,11 @@ def _load(options: argparse.Namespace, assignments: Sequence[str], flags: Mappin
     try:
         return load(None if options.config is None else Path(options.config), assignments, flags)
     except ConfigError as error:
-        raise WrongUsage(str(error)) from None
+        raise (CommandFailed if error.is_temporary else WrongUsage)(str(error)) from None
     except OSError as error:
-        raise CommandFailed(f"cannot read {error.filename}: {(error.strerror or '').lower()}") from error
+        raise WrongUsage(str(unreadable(error))) from error
     except UnicodeDecodeError as error:
-        raise CommandFailed(f"{options.config} is not a text file in UTF-8: {error}") from error
+        raise WrongUsage(f"{options.config} is not a text file in UTF-8: {error}") from error
 
 
 def _run_processes(options: argparse.Namespace, flags: Mapping[str, str]) -> int:
@@ -161,11 +161,13 @@ def _beside(settings: Settings) -> Companion | None:
     # Here and not above: what a player needs takes time and memory, which only a broker with players should
     # pay.
     from lockstep.player_host.config import PlayerConfigError
-    from lockstep.player_host.config_file import read
+    from lockstep.player_host.config_file import command_error, read
     from lockstep.player_host.in_broker import PlayerInBroker
 
     file = settings.lockstep_player_config
     try:
         return PlayerInBroker(read(file))
+    except OSError as error:
+        raise unreadable(error) from error
     except PlayerConfigError as error:
-        raise CommandFailed(f"{file}: {error}") from error
+        raise command_error(file, error) from error

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final
 
 from lockstep.protocol.key_stores import (
+    UnreadableStore,
     UnusableStore,
     WrongPassword,
     certificates_in,
@@ -34,6 +35,10 @@ class InvalidKeyFile(ValueError):
 
     def __init__(self, name: str, problem: str) -> None:
         super().__init__(f"{name}: {problem}")
+
+
+class UnreadableKeyFile(InvalidKeyFile):
+    """The same for a file that is not there, or cannot be read now."""
 
 
 def load_trusted(context: ssl.SSLContext, given: Mapping[str, str]) -> None:
@@ -113,6 +118,8 @@ def _private_file(data: bytes) -> Iterator[str]:
 def _read(given: Mapping[str, str], name: str) -> bytes:
     try:
         return read_store(given[name])
+    except UnreadableStore as error:
+        raise UnreadableKeyFile(name, f"{given[name]} {error}") from None
     except UnusableStore as error:
         raise InvalidKeyFile(name, f"{given[name]} {error}") from None
 

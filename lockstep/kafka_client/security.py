@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from lockstep.kafka_client.key_files import load_own, load_trusted
+from lockstep.kafka_client.key_files import UnreadableKeyFile, load_own, load_trusted
 from lockstep.kafka_client.property_names import NAMES, PREFIXES, SECURITY_PROTOCOL, TOKEN_URL
 from lockstep.protocol.client_errors import ClientError
 from lockstep.protocol.jaas import MalformedJaas, parse_jaas
@@ -38,6 +38,10 @@ _MAX_TOKEN_BYTES: Final = 256 * 1024
 
 class InvalidProperty(ClientError):
     """A property that cannot be used; the text begins with its name, and has the remedy."""
+
+
+class UnreadablePropertyFile(InvalidProperty):
+    """A property that names a file which is not there, or cannot be read now."""
 
 
 @dataclass(frozen=True)
@@ -170,6 +174,8 @@ def _context(given: Properties) -> ssl.SSLContext:
     try:
         load_trusted(context, given)
         load_own(context, given)
+    except UnreadableKeyFile as error:
+        raise UnreadablePropertyFile(str(error)) from None
     except ValueError as error:
         raise InvalidProperty(str(error)) from None
     return context

@@ -41,6 +41,10 @@ class PlayerConfigError(ValueError):
         self.key = key
 
 
+class UnreadableConfigFile(PlayerConfigError):
+    """A setting that names a file which is not there, or cannot be read now."""
+
+
 @dataclass(frozen=True)
 class ByHeader:
     """The record's header of that name names them. `otherwise`: the targets of records without one."""

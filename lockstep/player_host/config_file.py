@@ -6,8 +6,14 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from lockstep.failures import CommandFailed
-from lockstep.player_host.config import ByFunction, PlayerConfig, PlayerConfigError, parse
+from lockstep.failures import CommandFailed, WrongUsage
+from lockstep.player_host.config import (
+    ByFunction,
+    PlayerConfig,
+    PlayerConfigError,
+    UnreadableConfigFile,
+    parse,
+)
 
 
 def check_tls(config: PlayerConfig) -> None:
@@ -18,13 +24,19 @@ def check_tls(config: PlayerConfig) -> None:
         config.tls.channel_credentials()
     except OSError as error:
         problem = (error.strerror or "").lower()
-        raise PlayerConfigError("tls", f"cannot read {error.filename}: {problem}") from error
+        raise UnreadableConfigFile("tls", f"cannot read {error.filename}: {problem}") from error
     except ValueError as error:
         raise PlayerConfigError("tls", str(error)) from None
 
 
+def command_error(file: str, error: PlayerConfigError) -> CommandFailed:
+    """The error of a command for a configuration that cannot be used: only a file that cannot be read now
+    may be there later."""
+    return (CommandFailed if isinstance(error, UnreadableConfigFile) else WrongUsage)(f"{file}: {error}")
+
+
 def read(file: str, bootstrap: str = PlayerConfig.bootstrap) -> PlayerConfig:
-    """Raises CommandFailed: it cannot be read, or used. A routing function may stand beside the file.
+    """Raises WrongUsage: its content cannot be used; OSError. A routing function may stand beside the file.
 
     Args:
         bootstrap: the default for a file without one.
@@ -32,11 +44,9 @@ def read(file: str, bootstrap: str = PlayerConfig.bootstrap) -> PlayerConfig:
     try:
         config = parse(Path(file).read_text(encoding="utf-8"), bootstrap)
     except PlayerConfigError as error:
-        raise CommandFailed(f"{file}: {error}") from error
-    except OSError as error:
-        raise CommandFailed(f"cannot read {error.filename}: {(error.strerror or '').lower()}") from error
+        raise command_error(file, error) from error
     except UnicodeDecodeError as error:
-        raise CommandFailed(f"{file} is not a text file in UTF-8: {error}") from error
+        raise WrongUsage(f"{file} is not a text file in UTF-8: {error}") from error
     if isinstance(config.route, ByFunction):
         sys.path.insert(0, str(Path(file).resolve().parent))
     return config

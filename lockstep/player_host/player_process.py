@@ -17,7 +17,7 @@ from lockstep.broker.metrics.http import HttpListener
 from lockstep.broker.network.listeners import CannotListen
 from lockstep.kafka_client.client import Client
 from lockstep.kafka_client.connection import ClientError
-from lockstep.kafka_client.security import ClientSecurity, InvalidProperty
+from lockstep.kafka_client.security import ClientSecurity, InvalidProperty, UnreadablePropertyFile
 from lockstep.player.driver.errors import PlayerStopped
 from lockstep.player.source.interface import Source, SourceClosed, log_name
 from lockstep.player.transport.factory import make_streams
@@ -25,7 +25,7 @@ from lockstep.player.transport.interface import Streams
 from lockstep.player_host.admin import LogStatus, start_listener, status_of
 from lockstep.player_host.claims import Claims, ClaimsUnusable
 from lockstep.player_host.claims_topic import ClaimsTopic
-from lockstep.player_host.config import PlayerConfig, PlayerConfigError
+from lockstep.player_host.config import PlayerConfig, PlayerConfigError, UnreadableConfigFile
 from lockstep.player_host.config_file import check_tls
 from lockstep.player_host.players import Players
 from lockstep.player_host.remote_source import RemoteSource
@@ -54,6 +54,8 @@ class PlayerProcess:
             raise PlayerConfigError("order", NOT_REMOTE)
         try:
             ClientSecurity.of(config.client)
+        except UnreadablePropertyFile as error:
+            raise UnreadableConfigFile("client", str(error)) from None
         except InvalidProperty as error:
             raise PlayerConfigError("client", str(error)) from None
         check_tls(config)

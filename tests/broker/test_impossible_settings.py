@@ -1,5 +1,5 @@
-"""A setting that no start can use stops it by its name, with the status that says so; a file that a setting
-names, and that cannot be used now, stops it with the status of what a later start may find mended."""
+"""A setting that no start can use, or a file whose content none can, stops it by its name, with the status
+that says so; a file that is not there, or not valid now, stops it with that of what may be mended later."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_a_pipe_in_place_of_a_file_stops_the_start_at_once(start: Start, tmp_pat
         {**SASL, MECHANISMS: "OAUTHBEARER", **UNVERIFIED, JWKS_URL: path.as_uri()},
     ):
         status, said = start(texts)
-        assert status == 1 and "a pipe (FIFO), no regular file" in said
+        assert status == 2 and "a pipe (FIFO), no regular file" in said
     status, said = start({"lockstep.audit.log": str(link)})
     assert (status, said) == (2, f"lockstep.audit.log={link}: a pipe (FIFO), no regular file")
     end = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
@@ -172,27 +172,24 @@ def test_a_pipe_in_place_of_a_file_stops_the_start_at_once(start: Start, tmp_pat
         os.close(end)
 
 
-def test_files_that_cannot_be_used_now_have_the_status_of_a_failed_start(
+def test_a_file_that_is_not_there_or_not_valid_now_has_the_status_of_a_failed_start(
     start: Start, tmp_path: Path
 ) -> None:
     authority = SelfSignedCa()
     late = authority.issue(ends=NOW - DAY / 2).write_pem(tmp_path / "late.pem")
-    noise = tmp_path / "noise"
-    noise.write_bytes(b"noise")
+    empty = tmp_path / "empty"
+    empty.touch()
     store = {"listeners": "SSL://localhost:0", "ssl.keystore.type": "PEM"}
     location = "ssl.keystore.location"
     tokens = {**SASL, MECHANISMS: "OAUTHBEARER", **UNVERIFIED}
     cases = [
         ({**store, location: "/no/such"}, f"{location}=/no/such: cannot be read: no such file"),
+        ({**store, location: str(empty)}, f"{location}={empty}: is empty"),
+        ({**tokens, JWKS_URL: empty.as_uri()}, JWKS_URL),
+        ({**store, location: f"{late}/of"}, f"{location}={late}/of: "),
         ({**store, location: str(late)}, f"{location}={late}: the certificate of CN=localhost expired"),
-        (
-            {**store, "ssl.keystore.type": "JKS", location: str(noise)},
-            f"{location}={noise}: is neither",
-        ),
-        (
-            {**tokens, JWKS_URL: noise.as_uri()},
-            JWKS_URL,
-        ),
+        ({**TLS, "ssl.client.auth": "required", "ssl.truststore.location": "/no/such"}, "ssl.truststore"),
+        ({**tokens, JWKS_URL: "file:///no/such"}, JWKS_URL),
         (
             {"lockstep.audit.log": "/no/such/file"},
             "lockstep.audit.log=/no/such/file: the broker cannot append",
@@ -208,3 +205,39 @@ def test_files_that_cannot_be_used_now_have_the_status_of_a_failed_start(
         port = taken.getsockname()[1]
         status, said = start({"listeners": f"PLAINTEXT://localhost:{port}"})
         assert status == 1 and f"port {port} is in use" in said
+
+
+def test_a_file_whose_content_no_start_can_use_is_an_impossible_setting(start: Start, tmp_path: Path) -> None:
+    location = "ssl.keystore.location"
+    own = SelfSignedCa().issue()
+    files = {
+        "noise": b"noise",
+        "certificate": own.chain_pem().encode(),
+        "own.pem": own.write_pem(tmp_path / "made.pem").read_bytes(),
+        "damaged": b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n",
+        "java": b"\xfe\xed\xfe\xed",
+    }
+    path = {name: tmp_path / name for name in files}
+    for name, data in files.items():
+        path[name].write_bytes(data)
+    cases = [
+        ("PEM", path["noise"], "no PEM file, though ssl.keystore.type is PEM"),
+        ("PEM", path["certificate"], "no private keys are in it"),
+        ("PEM", path["damaged"], "its private key is damaged"),
+        ("PEM", tmp_path, "is a directory, no regular file"),
+        ("PKCS12", path["noise"], "is neither PEM nor PKCS12"),
+        ("JKS", path["own.pem"], "a PEM file: set ssl.keystore.type=PEM"),
+        ("JKS", path["java"], "is in Java's own form JKS"),
+    ]
+
+    def check(kind: str, file: Path, reason: str) -> None:
+        status, said = start(
+            {"listeners": "SSL://localhost:0", "ssl.keystore.type": kind, location: str(file)}
+        )
+        assert status == 2 and said.startswith(f"{location}={file}: {reason}"), (status, said)
+
+    check_each(cases, check)
+    tokens = {**SASL, MECHANISMS: "OAUTHBEARER", **UNVERIFIED}
+    for file in (path["noise"], tmp_path):
+        status, said = start({**tokens, JWKS_URL: file.as_uri()})
+        assert status == 2 and said.startswith(JWKS_URL), (status, said)

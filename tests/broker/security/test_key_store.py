@@ -203,9 +203,9 @@ def test_a_store_in_a_directory_that_cannot_be_entered_is_an_error_of_its_settin
         read_key_store(security(key_texts(tmp_path / "key.pem", "PEM")), NOW)
 
 
-def test_a_file_of_another_form_may_be_right_later(tmp_path: Path) -> None:
-    """It may be half written: the exit status is that of a file, not of a setting."""
+def test_an_empty_file_may_be_right_later(tmp_path: Path) -> None:
+    """It may be about to be written: the exit status is that of a missing file, not of a setting."""
     path = tmp_path / "key.pem"
     path.write_bytes(b"")
-    with pytest.raises(UnusableFile, match="no PEM file"):
+    with pytest.raises(UnusableFile, match="is empty"):
         read_key_store(security(key_texts(path, "PEM")), NOW)

@@ -181,7 +181,7 @@ def test_the_authorizer() -> None:
         ({"super.users": "User:a"}, "super.users without authorizer.class.name"),
         ({"allow.everyone.if.no.acl.found": "true"}, "every client may do everything"),
         ({**STANDARD, "allow.everyone.if.no.acl.found": "true"}, "that no ACL is about"),
-        ({**STANDARD, "super.users": "User:a,User:b"}, "one principal 'User:a,User:b': `;` stands"),
+        ({**STANDARD, "super.users": "User:a,User:b"}, "one principal 'User:a,User:b': `;` separates"),
         ({**STANDARD, "super.users": "User:ANONYMOUS"}, "every client that does not authenticate"),
     ],
 )

@@ -228,7 +228,9 @@ def test_nobody_there(command: Run) -> None:
         "lockstep: no player responds at 127.0.0.1:1: connection refused; "
         "--player is the value of `listen` in its configuration\n"
     )
-    assert command("player", "status", "--player", "nonsense").status == 1
+    assert command("player", "status", "--player", "nonsense").status == 2
+    assert command("player", "status", "--token-file", "/no/such").status == 2
+    assert command("player", "status", "--ca", "/no/such").status == 2
 
 
 def test_what_answers_speaks_no_http(command: Run) -> None:
@@ -265,6 +267,10 @@ def test_the_brokers_come_from_the_environment(
     assert "cannot connect to 127.0.0.1:2: " in command("player", "run", str(file)).err
 
 
+RUNNABLE = b'player = "x"\ntopic = "x"\nroute = {by = "all"}\ntargets = {a = {address = "h:1"}}\n'
+"""A configuration, without TLS."""
+
+
 def test_configurations_that_cannot_be_run(command: Run, tmp_path: Path) -> None:
     file = tmp_path / "player.toml"
     for text, said in (
@@ -272,12 +278,30 @@ def test_configurations_that_cannot_be_run(command: Run, tmp_path: Path) -> None
         (b"\xff", "is not a text file in UTF-8"),
         (b"player = 1", "player: 1 is not a text"),
         (b'player = "x"\ntopic = "x"\nroute = {by = "function", function = "no_such:f"}', "route.function"),
+        (RUNNABLE + b'[client]\n"security.protocol" = "SLL"', "client: security.protocol: 'SLL'"),
     ):
         if text is not None:
             file.write_bytes(text)
         done = command("player", "run", str(file))
-        assert (done.status, done.out) == (1, "")
+        assert (done.status, done.out) == (2, "")
         assert said in done.err
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        b'[tls]\ntrusted = "nowhere.pem"',
+        b'[client]\n"security.protocol" = "SSL"\n"ssl.truststore.location" = "nowhere.pem"',
+    ],
+)
+def test_a_file_that_a_configuration_names_may_be_there_later(
+    command: Run, tmp_path: Path, text: bytes
+) -> None:
+    file = tmp_path / "player.toml"
+    file.write_bytes(RUNNABLE + text)
+    done = command("player", "run", str(file))
+    assert (done.status, done.out) == (1, "")
+    assert "nowhere.pem" in done.err
 
 
 def test_a_topic_or_a_broker_that_is_not_there(

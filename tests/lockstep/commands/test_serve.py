@@ -152,8 +152,7 @@ def test_a_port_in_use_is_told_in_words(tmp_path: Path) -> None:
     ],
 )
 def test_bad_settings_are_one_line(tmp_path: Path, arguments: tuple[str, ...], words: str) -> None:
-    status = 1 if "cannot read" in words else 2
-    said = failed("--data-dir", str(tmp_path / "data"), *arguments, status=status)
+    said = failed("--data-dir", str(tmp_path / "data"), *arguments, status=2)
     assert words in said and said.count("\n") == 1
     assert not (tmp_path / "data").exists()
 
@@ -161,7 +160,22 @@ def test_bad_settings_are_one_line(tmp_path: Path, arguments: tuple[str, ...], w
 def test_a_file_that_is_not_text(tmp_path: Path) -> None:
     config = tmp_path / "server.properties"
     config.write_bytes(b"num.partitions=\xff\xfe\n")
-    assert "not a text file" in failed("--config", str(config))
+    assert "not a text file" in failed("--config", str(config), status=2)
+    config.write_bytes(b"num.partitions=\\u12\n")
+    assert f"--config={config}: " in failed("--config", str(config), status=2)
+
+
+@pytest.mark.parametrize("text", ["lockstep.peers={file}", "num.partitions=${{here:{file}:count}}"])
+def test_a_file_that_a_setting_names_may_be_there_later(tmp_path: Path, text: str) -> None:
+    """Its absence is no wrong usage; its content may be."""
+    file = tmp_path / "file"
+    provider = "org.apache.kafka.common.config.provider.FileConfigProvider"
+    sets = ("config.providers=here", f"config.providers.here.class={provider}", text.format(file=file))
+    arguments = ["--data-dir", str(tmp_path / "data"), *(word for each in sets for word in ("--set", each))]
+    assert f"{file}" in failed(*arguments, status=1)
+    file.write_text("count=many\n")
+    failed(*arguments, status=2)
+    assert not (tmp_path / "data").exists()
 
 
 def test_two_brokers_cannot_share_a_directory(tmp_path: Path) -> None:
@@ -193,7 +207,13 @@ def test_a_player_that_cannot_be_is_refused_before_the_broker_starts(tmp_path: P
     config = tmp_path / "player.toml"
     assert f"cannot read {config}" in failed(*where, "--set", f"lockstep.player.config={config}")
     config.write_text('player = "p"\ntopic = "t"\n')
-    assert "player.toml: route: is missing" in failed(*where, "--set", f"lockstep.player.config={config}")
+    of_player = ("--set", f"lockstep.player.config={config}")
+    assert "player.toml: route: is missing" in failed(*where, *of_player, status=2)
+    config.write_text(
+        'player = "p"\ntopic = "t"\nroute = {by = "all"}\ntargets = {a = {address = "h:1"}}\n'
+        '[tls]\ntrusted = "nowhere.pem"\n'
+    )
+    assert "player.toml: tls: cannot read nowhere.pem" in failed(*where, *of_player)
     assert not (tmp_path / "data").exists()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -345,6 +345,6 @@ async def test_the_order_of_a_log_group_is_refused_with_its_reason(tmp_path: Pat
         '[targets.a]\naddress = "127.0.0.1:1"\n'
     )
     status, out = await ask("run", str(file))
-    assert status == 1
+    assert status == 2
     assert f"{file}: order: 'log group' is for a player inside the broker" in out
     assert "lockstep.player.config" in out and "LSN" in out
