@@ -295,6 +295,14 @@ def _log_lost_files(group: LogGroup, has_replicas: bool) -> None:
             "; ".join(lost[:MAX_LOGGED_FILES]),
             more,
         )
+    if whole := group.log.report.wrongly_freed:
+        log.warning(
+            "log group %d: files of whole segments that a .freed file names: %d; they stay in the log, "
+            "and that file is removed: %s",
+            group.group_id,
+            len(whole),
+            "; ".join(whole[:MAX_LOGGED_FILES]),
+        )
 
 
 def _log_earlier_damage(group: LogGroup) -> None:

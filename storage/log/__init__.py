@@ -17,6 +17,7 @@
 | reading by index and LSN | `recent_frames`, `frame_reader`; `lsn_lookup` from LSNs and offsets to frames |
 | which segments there are | `segments`, `partition_spans`; `sealed_segment` (one, for retention) |
 | which files are theirs | `segment_files`; `freed_segments` (which were freed behind one that stays) |
+| | `wrongly_freed` (whole segments that a freed file names) |
 | opening | `recovery` (the verdict; `missing_segment`: its words), `startup_cleanup` (after it) |
 | | `recovery_result`; `lost_segments` (sealed segments whose file is lost) |
 | opening without a state | `salvage` |

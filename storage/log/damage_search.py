@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from lockstep.storage.log.batch_flags import ENTRY_REMOVED
+from lockstep.storage.log.checkpoint_file import load_checkpoints
 from lockstep.storage.log.file_system import FileSystem, read_whole, unless_lost
 from lockstep.storage.log.format import (
     SEGMENT_HEADER_BYTES,
@@ -47,6 +48,7 @@ from lockstep.storage.log.segment_scan import (
 )
 from lockstep.storage.log.startup_cleanup import is_invalidated
 from lockstep.storage.log.state_file import LogState
+from lockstep.storage.log.wrongly_freed import find_wrongly_freed
 from lockstep.storage.types import CONTROL_PARTITION, NO_PARTITION, NOTES_PARTITION
 
 NAMELESS: Final = (CONTROL_PARTITION, NOTES_PARTITION)
@@ -125,12 +127,12 @@ class DamageSearch:
         self._state = state
         self._ends = ends
         self._names = frozenset(fs.list_dir(directory))
-        self._files = SegmentFiles(
-            with_missing_joined(sorted(self._names)),
-            state.oldest_sequence,
-            state.joins,
-            partial(is_invalidated, fs, directory),
-        )
+        names, oldest = with_missing_joined(sorted(self._names)), state.oldest_sequence
+        is_void = partial(is_invalidated, fs, directory)
+        checkpoints = load_checkpoints(fs, directory, names, group_id, oldest)[0]
+        below = segment_of(checkpoints[0].position) if checkpoints else None
+        wrong = find_wrongly_freed(fs, directory, group_id, names, oldest, state.joins, is_void, below)
+        self._files = SegmentFiles(names, oldest, state.joins, is_void, wrong)
         self.damage: list[Damage] = []
         self.segments = 0
         """Segments whose header verifies."""

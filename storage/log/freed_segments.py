@@ -11,7 +11,7 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable
 from pathlib import Path
 
-from lockstep.storage.log.file_system import FileSystem
+from lockstep.storage.log.file_system import FileSystem, is_full
 
 FREED_FILE_SUFFIX = ".freed"
 
@@ -47,14 +47,23 @@ def merge_runs(runs: Iterable[Run]) -> list[Run]:
     return result
 
 
+def _without_run(run: Run, other: Run) -> list[Run]:
+    """Returns what is left of a run without another one: up to two runs."""
+    parts = [(run[0], min(run[1], other[0] - 1)), (max(run[0], other[1] + 1), run[1])]
+    return [(first, last) for first, last in parts if first <= last] if other[0] <= run[1] else [run]
+
+
 class FreedSequences:
     """The sequences that a directory's freed files name."""
 
-    __slots__ = ("_firsts", "_runs")
+    __slots__ = ("_firsts", "runs")
 
-    def __init__(self, names: Iterable[str]) -> None:
-        self._runs = merge_runs(freed_runs(names))
-        self._firsts = [first for first, _ in self._runs]
+    def __init__(self, names: Iterable[str], wrong: Iterable[Run] = ()) -> None:
+        """Args: wrong: runs that do not count though they are named (`wrongly_freed`)."""
+        self.runs = merge_runs(freed_runs(names))
+        for run in wrong:
+            self.runs = [part for each in self.runs for part in _without_run(each, run)]
+        self._firsts = [first for first, _ in self.runs]
 
     def any_below(self, sequence: int) -> bool:
         return bool(self._firsts) and self._firsts[0] < sequence
@@ -65,7 +74,7 @@ class FreedSequences:
     def _last_of_run(self, sequence: int) -> int:
         """The end of the last run that begins at or before this sequence; -1 where none does."""
         at = bisect_right(self._firsts, sequence) - 1
-        return self._runs[at][1] if at >= 0 else -1
+        return self.runs[at][1] if at >= 0 else -1
 
     def first_missing(self, sequence: int, present: Collection[int]) -> int:
         """The first sequence from this one on that is neither present nor freed."""
@@ -82,13 +91,29 @@ def record_freed(fs: FileSystem, directory: Path, sequences: Iterable[int]) -> N
     """Records these sequences as freed, durably when this returns, in as few files as possible."""
     existing_runs = freed_runs(fs.list_dir(directory))
     merged_runs = merge_runs([*existing_runs, *((sequence, sequence) for sequence in sequences)])
-    for run in merged_runs:
+    _replace_runs(fs, directory, existing_runs, merged_runs)
+
+
+def _replace_runs(fs: FileSystem, directory: Path, existing_runs: list[Run], runs: list[Run]) -> None:
+    for run in runs:
         if run not in existing_runs:
             fs.close(fs.open(directory / freed_file_name(*run), create=True))
     fs.fsync_dir(directory)  # also of those that are existing_runs: the last time may have failed here
     for run in existing_runs:
-        if run not in merged_runs:
+        if run not in runs:
             fs.unlink(directory / freed_file_name(*run))
+
+
+def restrict_freed(fs: FileSystem, directory: Path, names: Iterable[str], runs: list[Run]) -> None:
+    """Makes the directory's freed files name only these runs; on a full disk a later start does it."""
+    existing_runs = freed_runs(names)
+    if merge_runs(existing_runs) != runs:
+        try:
+            _replace_runs(fs, directory, existing_runs, runs)
+            fs.fsync_dir(directory)
+        except OSError as error:
+            if not is_full(error):
+                raise
 
 
 def forget_freed(fs: FileSystem, directory: Path, below: int, but: Collection[int]) -> None:

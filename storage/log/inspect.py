@@ -264,6 +264,7 @@ def _note_report(found: Verdict, report: RecoveryReport) -> None:
         found.notes.append(
             f"{report.rebuilt_indexes} index files are missing or damaged; they can be made again"
         )
+    found.notes += [f"a .freed file names {name}, which is whole" for name in report.wrongly_freed]
     found.ends_at = report.end_text
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from lockstep.storage.log.batch_index import add_to_index
 from lockstep.storage.log.checkpoint_file import PREFIX, PlacedCheckpoint, load_checkpoints
-from lockstep.storage.log.file_system import FileSystem, unless_lost, write_all
+from lockstep.storage.log.file_system import FileSystem, unless_lost
 from lockstep.storage.log.format import (
     SEGMENT_HEADER_BYTES,
     SEGMENT_REWRITTEN_FORMAT,
@@ -33,6 +33,7 @@ from lockstep.storage.log.format import (
     position_text,
     segment_of,
 )
+from lockstep.storage.log.freed_segments import FreedSequences
 from lockstep.storage.log.index_file import IndexHeader, SegmentSummary
 from lockstep.storage.log.lost_segments import (
     LostFile,
@@ -54,12 +55,14 @@ from lockstep.storage.log.segment_scan import LogTail, SegmentScan, highest_prom
 from lockstep.storage.log.segments import Segment
 from lockstep.storage.log.startup_cleanup import (
     finish_installation,
+    flush_scanned,
     invalidate_unfinished_joins,
     is_invalidated,
     remove_stale_files,
     reuse_ready_files,
 )
 from lockstep.storage.log.state_file import LostState, StateFile
+from lockstep.storage.log.wrongly_freed import find_wrongly_freed
 from lockstep.storage.types import CorruptLog, HardState, NewerFormat
 
 
@@ -90,6 +93,7 @@ class Recovery:
         self._salvaged_state = False
         self._files = SegmentFiles((), 1, 0, lambda name: False)
         self._headers: dict[int, SegmentHeader | None] = {}
+        self._wrongly_freed: tuple[str, ...] = ()
         self._opened: list[Segment] = []
         self._lost: dict[int, LostFile] = {}
         """By sequence; of segments below the checkpoint."""
@@ -153,7 +157,7 @@ class Recovery:
         files, end = self._files, _end_of(scanned, self._start)
         skipped_segments = self._describe_skipped_segments(names) if self._salvaged_state else ""
         for segment in segments:
-            self._flush(segment)
+            flush_scanned(fs, segment, self._promise)
         if dropped is not None:  # the log may end below its place from now on
             broken.append(dropped.name)
             fs.unlink(directory / dropped.name)
@@ -178,6 +182,7 @@ class Recovery:
             self._salvaged_state,
             skipped_segments,
             tuple(each.problem for _, each in sorted(self._lost.items())),
+            self._wrongly_freed,
         )
         present = set(names)
         leftover = [directory / name for name in files.leftover if name in present]
@@ -207,11 +212,15 @@ class Recovery:
         placed = checkpoints[-1] if checkpoints else None
         oldest = state.oldest_sequence
         is_void = partial(is_invalidated, fs, directory)
-        files = self._files = SegmentFiles(names, oldest, state.joins, is_void)
+        below = segment_of(checkpoints[0].position) if checkpoints else None
+        wrong = find_wrongly_freed(fs, directory, self._group_id, names, oldest, state.joins, is_void, below)
+        files = self._files = SegmentFiles(names, oldest, state.joins, is_void, wrong)
+        named = FreedSequences(names)
+        self._wrongly_freed = tuple(files.name(each) for each in files.live if each in named)
         start = self._start = segment_of(placed.position) if placed is not None else oldest
         if not self._salvaged_state:  # a guessed state may be wrong about what there must be
             lost = find_lost_files(names, files, oldest, start, state.joins)
-            files = self._files = SegmentFiles([*names, *lost], oldest, state.joins, is_void)
+            files = self._files = SegmentFiles([*names, *lost], oldest, state.joins, is_void, wrong)
         live = files.live
         missing = files.first_missing(oldest)
         # Freed files above that belong to an installation that was not finished.
@@ -518,24 +527,6 @@ class Recovery:
             )
         finally:
             fs.close(fd)
-
-    def _flush(self, segment: Segment) -> None:
-        """Flushes what was read, as it may be in the page cache only. Sealed segments are opened again when
-        read.
-
-        After a failed flush the system takes pages for clean that the disk never got: another flush would do
-        nothing. So everything that no marker promises is written again. Source: Rebello and others, "Can
-        applications recover from fsync failures?", 2020.
-        """
-        if segment.fd < 0:
-            return
-        begin = max(0, self._promise - position_of(segment.sequence, 0))
-        if begin < segment.end:
-            write_all(self._fs, segment.fd, [self._fs.pread(segment.fd, segment.end - begin, begin)], begin)
-        self._fs.fdatasync(segment.fd)
-        if segment.summary is not None:
-            self._fs.close(segment.fd)
-            segment.fd = -1
 
 
 def _end_of(scanned: list[Segment], start: int) -> int:

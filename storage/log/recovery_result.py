@@ -35,6 +35,8 @@ class RecoveryReport:
     """After that: which segments are not there, though there are older ones; empty where none is missing."""
     lost_files: tuple[str, ...] = ()
     """Segment files below the checkpoint that are missing, cut short, or without a valid header."""
+    wrongly_freed: tuple[str, ...] = ()
+    """Names of segment files that stay in the log, as they are whole, though a freed file names them."""
 
 
 class Recovered:

@@ -14,7 +14,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from lockstep.storage.log.freed_segments import FreedSequences
+from lockstep.storage.log.freed_segments import FreedSequences, Run
 
 SEGMENT_SUFFIX: Final = ".segment"
 INDEX_SUFFIX: Final = ".index"
@@ -82,16 +82,21 @@ class SegmentFiles:
     """A directory's segment files, sorted out.
 
     Args: oldest: the oldest sequence that must exist; joins: how many are finished; is_invalidated: whether a
-    joined file was invalidated, which its first bytes show.
+    joined file was invalidated, which its first bytes show; wrong: runs that freed files name wrongly.
     """
 
     __slots__ = ("_firsts", "_joined", "_single", "covered", "freed", "leftover", "live", "unfinished")
 
     def __init__(
-        self, names: Iterable[str], oldest: int, joins: int, is_invalidated: Callable[[str], bool]
+        self,
+        names: Iterable[str],
+        oldest: int,
+        joins: int,
+        is_invalidated: Callable[[str], bool],
+        wrong: Iterable[Run] = (),
     ) -> None:
         names = list(names)
-        self.freed = FreedSequences(names)
+        self.freed = FreedSequences(names, wrong)
         joined = joined_of(names)
         void = {each for each in joined if each.number > joins or is_invalidated(each.name)}
         self.unfinished = [each.name for each in joined if each in void]

@@ -11,10 +11,11 @@ from pathlib import Path
 
 from lockstep.storage.log.checkpoint_file import INCOMING, PlacedCheckpoint, checkpoint_name, is_installed
 from lockstep.storage.log.file_system import FileSystem, is_full, unless_lost, write_all
-from lockstep.storage.log.format import SEGMENT_HEADER_BYTES, encode_void_header
-from lockstep.storage.log.freed_segments import freed_file_name, freed_runs
+from lockstep.storage.log.format import SEGMENT_HEADER_BYTES, encode_void_header, position_of
+from lockstep.storage.log.freed_segments import restrict_freed
 from lockstep.storage.log.segment_files import INDEX_SUFFIX, SegmentFiles, segment_name
 from lockstep.storage.log.segment_pool import ReadyFile
+from lockstep.storage.log.segments import Segment
 
 
 def reuse_ready_files(
@@ -46,12 +47,13 @@ def reuse_ready_files(
 def remove_stale_files(
     fs: FileSystem, directory: Path, names: list[str], files: SegmentFiles, next_sequence: int, oldest: int
 ) -> None:
-    """Removes index files of no sealed segment, and the files of an unfinished installation."""
+    """Removes index files of no sealed segment, freed files that are wrong, and the files of an unfinished
+    installation."""
     kept = {files.index_name(s) for s in files.live if s < next_sequence - 1}
     stale = [directory / n for n in names if n.endswith(INDEX_SUFFIX) and _is_ours(n) and n not in kept]
     stale += [directory / n for n in names if n.startswith(INCOMING) and not is_installed(n, oldest)]
-    stale += [directory / freed_file_name(*run) for run in freed_runs(names) if run[0] >= next_sequence]
     _remove(fs, directory, stale)
+    restrict_freed(fs, directory, names, [run for run in files.freed.runs if run[0] < next_sequence])
 
 
 def _is_ours(index_name: str) -> bool:
@@ -97,6 +99,25 @@ def _remove(fs: FileSystem, directory: Path, stale: list[Path]) -> None:
         fs.unlink(path)
     if stale:
         fs.fsync_dir(directory)
+
+
+def flush_scanned(fs: FileSystem, segment: Segment, promise: int) -> None:
+    """Flushes what was read of a segment, as it may be in the page cache only. Sealed segments are opened
+    again when read. Args: promise: the position up to which a marker or header says that all is flushed.
+
+    After a failed flush the system takes pages for clean that the disk never got: another flush would do
+    nothing. So everything that no marker promises is written again. Source: Rebello and others, "Can
+    applications recover from fsync failures?", 2020.
+    """
+    if segment.fd < 0:
+        return
+    begin = max(0, promise - position_of(segment.sequence, 0))
+    if begin < segment.end:
+        write_all(fs, segment.fd, [fs.pread(segment.fd, segment.end - begin, begin)], begin)
+    fs.fdatasync(segment.fd)
+    if segment.summary is not None:
+        fs.close(segment.fd)
+        segment.fd = -1
 
 
 def finish_installation(fs: FileSystem, directory: Path, checkpoints: list[PlacedCheckpoint]) -> None:

@@ -11,6 +11,7 @@ from lockstep.storage.log import (
     checkpoint_file,
     installation,
     marker,
+    recovery,
     segment_pool,
     segment_scan,
     state_file,
@@ -22,7 +23,6 @@ from lockstep.storage.log.format import position_of
 from lockstep.storage.log.installation import Installation
 from lockstep.storage.log.joiner import Joiner
 from lockstep.storage.log.log_truncation import TruncatableLog
-from lockstep.storage.log.recovery import Recovery
 from lockstep.storage.log.segment_compaction import SegmentRewriter
 from lockstep.storage.log.segment_rewrite import SegmentRewrite
 from lockstep.storage.log.segments import Segment
@@ -164,7 +164,7 @@ def _open_no_freed_file(real: Callable[..., int]) -> Callable[..., int]:
 @contextmanager
 def recovered_not_flushed() -> Iterator[None]:
     """What recovery read from the page cache counts without having been flushed."""
-    with patch.object(Recovery, "_flush", lambda self, segment: None):
+    with patch.object(recovery, "flush_scanned", lambda fs, segment, promise: None):
         yield
 
 
