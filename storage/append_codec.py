@@ -21,6 +21,7 @@ from lockstep.storage.log.format import ENTRY_RAW, decode_frames, frame_buffers,
 from lockstep.storage.raft.configuration import Configuration
 from lockstep.storage.raft.messages import Append, Message
 from lockstep.storage.raft.raft import Raft
+from lockstep.storage.rate_limited_log import RateLimitedLog
 from lockstep.storage.types import CONTROL_PARTITION, DirectoryEntry, Frame, FrameKind
 
 log_of_entries = logging.getLogger(__name__)
@@ -42,7 +43,16 @@ class AppendSender:
         they were cleaned; or with None where some could not be read. The core has to know of either.
     """
 
-    __slots__ = ("_entries_unavailable", "_kept_entries", "_log", "_loop", "_raft", "_send", "_threads")
+    __slots__ = (
+        "_entries_unavailable",
+        "_kept_entries",
+        "_log",
+        "_loop",
+        "_raft",
+        "_rate_limited_log",
+        "_send",
+        "_threads",
+    )
 
     def __init__(
         self,
@@ -61,6 +71,7 @@ class AppendSender:
         self._threads = threads
         self._kept_entries = kept_entries
         self._entries_unavailable = entries_unavailable
+        self._rate_limited_log = RateLimitedLog(loop.time, log_of_entries)
 
     def send(self, messages: Sequence[Message]) -> None:
         """Sends each now, or when its frames have been read. The entries that active members miss stay in
@@ -105,8 +116,8 @@ class AppendSender:
         if error is not None:
             # A request that is not sent is like one that is lost: the core sends again.
             self._log.reading_failed(error)
-            log_of_entries.warning(
-                "log group %d: entries for member %d: %s", self._log.group_id, message.to, error
+            self._rate_limited_log.warning(
+                f"log group {self._log.group_id}: entries for member {message.to}: {error}", same=message.to
             )
             self._entries_unavailable(None)
             return

@@ -1,4 +1,6 @@
-"""Read repair: a damaged segment is repaired from the other members while a reader waits for it.
+"""Read repair: a damaged segment is repaired from the other members, mostly while a reader waits for it.
+
+A reader of records waits. Readers of frames (for followers, snapshots, players) and the scrub only begin it.
 
 Owns: at most one repair at a time of each segment, however many readers wait for it, and how long a segment
 that could not be repaired is left alone. A segment above the older of the two kept checkpoints, or the one
@@ -11,7 +13,10 @@ Does not: fetch frames or rewrite the segment (`segment_repair.py`), or know wha
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from lockstep.storage.segment_repair import ScrubStopped
@@ -41,25 +46,35 @@ class ReadRepair:
         """By the segment's sequence number."""
         self._not_before: dict[int, float] = {}
         """By the segment's sequence number: the loop time before which no further repair begins."""
+        replica.log.call_on_corrupt_frames(partial(_call_soon, asyncio.get_running_loop(), self.begin))
+        replica.repairing.on_corrupt_above_checkpoint = self.begin
 
     async def repair(self, sequence: int, wait_s: float) -> bool:
         """Repair a segment; True if it verifies within `wait_s`.
 
-        False at once for a group with one member, for a segment whose last repair failed a moment ago, and
-        for records that are missing together with their segment.
+        False at once where `begin` begins none.
         """
+        task = self.begin(sequence)
+        if task is None:
+            return False
+        done, _ = await asyncio.wait((task,), timeout=max(0.0, wait_s))
+        return bool(done) and task.result()
+
+    def begin(self, sequence: int) -> asyncio.Task[bool] | None:
+        """The repair of a segment, begun now where it is not under way; its result is whether the segment
+        verifies. None for a group with one member, for a segment whose last repair failed a moment ago, and
+        for records that are missing together with their segment."""
         if sequence == NO_SEGMENT:
-            return False  # there is no file to repair: a snapshot into an empty directory brings the records
+            return None  # there is no file to repair: a snapshot into an empty directory brings the records
         raft, loop = self._replica.raft, asyncio.get_running_loop()
         if self._replica.stopped or raft.configuration.members == (raft.member_id,):
-            return False
+            return None
         task = self._repairs.get(sequence)
         if task is None:
             if loop.time() < self._not_before.get(sequence, 0.0):
-                return False
+                return None
             task = self._repairs[sequence] = loop.create_task(self._repair(sequence))
-        done, _ = await asyncio.wait((task,), timeout=max(0.0, wait_s))
-        return bool(done) and task.result()
+        return task
 
     async def _repair(self, sequence: int) -> bool:
         replica, log = self._replica, self._replica.log
@@ -88,6 +103,12 @@ class ReadRepair:
         """Cancel all repairs, as the group closes."""
         for each in list(self._repairs.values()):
             each.cancel()
+
+
+def _call_soon(loop: asyncio.AbstractEventLoop, call: Callable[[int], object], sequence: int) -> None:
+    """Call this on the loop, from any thread; not once the loop is closed."""
+    with contextlib.suppress(RuntimeError):
+        loop.call_soon_threadsafe(call, sequence)
 
 
 def _without_pause(_: int) -> None:

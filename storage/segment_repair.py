@@ -115,6 +115,7 @@ class SegmentRepair:
         "_stopped",
         "_threads",
         "_timer",
+        "on_corrupt_above_checkpoint",
         "repaired",
     )
 
@@ -145,6 +146,8 @@ class SegmentRepair:
         self._asking: set[int] = set()
         """Members for whom entries are being read: one request each; looked into, never walked."""
         self._timer: asyncio.TimerHandle | None = None
+        self.on_corrupt_above_checkpoint: Callable[[int], object] = lambda sequence: None
+        """Called with a corrupt segment that a scrub found and that cannot be rewritten yet."""
         self.repaired = 0
         """Segments written afresh since the start."""
 
@@ -203,10 +206,11 @@ class SegmentRepair:
             return
         if not self._log.rewritable(sequence):
             log_of_repairs.warning(
-                "log group %d: segment %d is corrupt; two more checkpoints, then it can be repaired",
+                "log group %d: segment %d is corrupt, and can be repaired once two checkpoints are above it",
                 self._log.group_id,
                 sequence,
             )
+            self.on_corrupt_above_checkpoint(sequence)
             return
         first_index, last_index = found
         (chain,) = chains

@@ -34,6 +34,7 @@ from lockstep.storage.raft.messages import Install, Message
 from lockstep.storage.raft.progress import SendState
 from lockstep.storage.raft.raft import Raft
 from lockstep.storage.raft.ready import Ready
+from lockstep.storage.rate_limited_log import RateLimitedLog
 from lockstep.storage.snapshot_chunk import ChunkPayload
 from lockstep.storage.snapshot_transfer import IncomingSnapshot, OutgoingSnapshot
 from lockstep.storage.types import Checkpoint, FlushFailed, StorageError, StorageFull, WriteFailed
@@ -59,6 +60,7 @@ class SnapshotInstaller:
         "_pause_ms",
         "_paused_until_ms",
         "_raft",
+        "_rate_limited_log",
         "_rejected",
         "_send",
         "_step",
@@ -88,6 +90,7 @@ class SnapshotInstaller:
         self._trim = trim
         self._step = step
         self._control = control
+        self._rate_limited_log = RateLimitedLog(loop.time, log_of_installs)
         self._rejected: set[int] = set()
         """Members whose missing snapshot was logged; looked up, never iterated."""
         self._outgoing: dict[int, OutgoingSnapshot] = {}
@@ -196,8 +199,9 @@ class SnapshotInstaller:
         if error is not None:
             # Retention has freed frames of the snapshot, or they do not verify: the next attempt starts over.
             self._log.reading_failed(error)
-            log_of_installs.warning(
-                "log group %d: a snapshot for member %d was aborted: %s", self._log.group_id, peer, error
+            self._rate_limited_log.warning(
+                f"log group {self._log.group_id}: a snapshot for member {peer} was aborted: {error}",
+                same=peer,
             )
             self._outgoing.pop(peer, None)
             return

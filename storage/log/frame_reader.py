@@ -36,7 +36,7 @@ class _Replaced(Exception):
 class FrameReader:
     """Reads over a segment table; safe in any thread."""
 
-    __slots__ = ("_fs", "_lock", "_scan", "_scanned", "_table")
+    __slots__ = ("_fs", "_lock", "_scan", "_scanned", "_table", "on_corrupt")
 
     def __init__(self, fs: FileSystem, table: SegmentTable, scan: Callable[[Segment], SegmentScan]) -> None:
         self._fs = fs
@@ -45,6 +45,8 @@ class FrameReader:
         """A scan over all of a segment whose file is open."""
         self._lock = threading.Lock()
         self._scanned: OrderedDict[int, tuple[Segment, array[int]]] = OrderedDict()
+        self.on_corrupt: Callable[[int], None] = lambda sequence: None
+        """Called in the reader's thread with the sequence of a segment whose frames do not verify."""
 
     def read(self, first_index: int, max_bytes: int, upto_index: int) -> list[Frame]:
         """Frames from `first_index` to at most `upto_index`, at most `max_bytes` of them but at least one,
@@ -64,8 +66,10 @@ class FrameReader:
                     break
                 continue
             except (CorruptLog, OSError) as error:
-                if frames and is_corruption(error):
-                    break  # a read that begins at the damaged frame raises
+                if is_corruption(error):
+                    if frames:
+                        break  # a read that begins at the damaged frame raises
+                    self.on_corrupt(segment.sequence)
                 raise
             if size == 0:
                 break

@@ -164,6 +164,11 @@ class MaintainedLog(TruncatableLog):
         """Reports an error of a reader of frames, which may be corruption."""
         self.corruption_found = self.corruption_found or is_corruption(error)
 
+    def call_on_corrupt_frames(self, callback: Callable[[int], None]) -> None:
+        """Registers what is called, in any thread, with the sequence of a segment of which a reader of frames
+        found some that do not verify."""
+        self._frame_reader.on_corrupt = callback
+
     def rewritable(self, sequence: int, later: bool = False) -> bool:
         """Returns whether `rewrite_segment` may take this segment now: below the checkpoint, and no kept
         checkpoint ends in it; `later`: without its first frames, so it has to be the log's first, below both

@@ -337,6 +337,48 @@ async def test_a_rotten_segment_is_fetched_from_a_peer(tmp_path: Path) -> None:
     assert not cluster.fatal
 
 
+async def test_a_leader_repairs_what_it_cannot_send_to_a_follower(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """No consumer reads there, and the newest segments lie above both checkpoints."""
+    options = dataclasses.replace(SMALL, recent_frames_bytes=1)
+    cluster = Cluster(tmp_path, log=options, kept_entries=1000)
+    await cluster.start()
+    await filled(cluster, 5)
+    leader = await cluster.leader()
+    ((away, follower),) = [each for each in cluster.groups.items() if not each[1].is_leader][:1]
+    node = next(node for node, group in cluster.groups.items() if group is leader)
+    before = follower.log.last_index
+    await cluster.stop(away)
+    await filled(cluster, 40)
+    damaged = [each for each in leader.log._table if each.first_index > before][-3:-1]
+    for segment in damaged:
+        flip(tmp_path / str(node) / f"{segment.sequence:016d}.segment", segment.end - 50_000)
+    await cluster.start(away)
+    await cluster.agreed()
+    assert leader._replica.repairing.repaired == len(damaged) and leader.is_leader
+    assert leader.log.damage.known() == []
+    assert len([r for r in caplog.records if "entries for member" in r.getMessage()]) == 1
+    await cluster.stop()
+    assert not cluster.fatal
+
+
+async def test_what_a_scrub_finds_above_the_checkpoints_is_repaired(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    await cluster.start()
+    await filled(cluster)
+    follower = next(g for g in cluster.groups.values() if not g.is_leader)
+    path = next((tmp_path / str(node)) for node, g in cluster.groups.items() if g is follower)
+    segment = follower.log.segments()[-1]
+    assert not follower.log.rewritable(segment.sequence)
+    flip(path / f"{segment.sequence:016d}.segment", segment.total_bytes // 2)
+    assert await follower.scrub(segment.sequence, lambda count: None) is not None
+    await cluster.until(lambda: follower._replica.repairing.repaired == 1)
+    assert await follower.scrub(segment.sequence, lambda count: None) is None
+    await cluster.stop()
+    assert not cluster.fatal
+
+
 async def test_a_stop_does_not_wait_for_a_file_that_is_read_through(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     await cluster.start()

@@ -45,7 +45,8 @@ def middle_freed() -> tuple[Files, DataLog, int, int]:
     own are gone."""
     log, _, disk = two_logs()
     first, *others = [each for each in log.segments() if each.sequence < checkpointed(log)[0]]
-    log._maintenance.queue_dead(log._table.remove([log._table.get(each.sequence) for each in others]))
+    sequences = {each.sequence for each in others}
+    log._maintenance.queue_dead(log._table.remove([s for s in log._table if s.sequence in sequences]))
     log.prepare_now()
     assert first.sequence == 1
     log.close()
