@@ -1,5 +1,4 @@
-"""The words of conditional writes on the wire: header names, limits, the tagged field, the prefix of a
-rejection.
+"""Locks on the wire: the names of record headers, limits, the tagged field, the prefix of a rejection's text.
 
 Broker and clients share them. The grammar is `lockstep.broker.locks.lock_headers`'. Source: the project's
 rules for locks (docs/locks.md).

@@ -4,8 +4,8 @@ Owns: which block device holds a directory, and its counters from /proc/diskstat
 19, milliseconds spent in them field 20; kernel 5.5 or newer).
 Invariant: durability is proven per block of work. In a closed loop at most `max_outstanding` writes can be
 acknowledged by one flush, so a block of flushed writes shows at least writes / max_outstanding flushes.
-Does not know: whether the device keeps its promise. The counters are the whole machine's, so other work on
-the same disk adds to them: measure on a quiet machine.
+Does not know: whether the device itself makes flushed data durable. The counters are the whole machine's, so
+other work on the same disk adds to them: measure on a quiet machine.
 """
 
 from __future__ import annotations

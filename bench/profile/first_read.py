@@ -41,7 +41,7 @@ import sys, time
 from confluent_kafka import Consumer, TopicPartition
 port, count = int(sys.argv[1]), int(sys.argv[2])
 consumer = Consumer({"bootstrap.servers": f"127.0.0.1:{port}", "group.id": "g", "enable.auto.commit": False})
-consumer.assign([TopicPartition("backlog", 0, 0)])  # it asks for checksums only with check.crcs
+consumer.assign([TopicPartition("backlog", 0, 0)])  # it verifies checksums only with check.crcs
 while not (first := consumer.consume(1, 10)):
     pass
 start, found = time.perf_counter(), len(first)

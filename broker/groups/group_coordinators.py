@@ -1,4 +1,4 @@
-"""The front door to consumer groups: the coordinator and the store of each.
+"""The lookup of a consumer group's coordinator and store, for the handlers.
 
 Owns: `GroupCoordinators`, one per broker, with a store and a coordinator per data log group that the node has
 a copy of. Invariants: only the leader of a group's shard serves it; callers have taken a read barrier of
@@ -30,7 +30,6 @@ CONFLICTING_TOPIC: Final = (
     f"the topic {CONSUMER_OFFSETS} is an ordinary one, made before this broker served consumer groups: "
     "no group can be served until it is deleted"
 )
-
 
 MAX_ID_LENGTH: Final = 1_024
 """Characters of a group's id. Kafka allows 32,767 bytes; each offset is written with its group's id, so one
@@ -78,7 +77,7 @@ class GroupCoordinators(CoordinatorRegistry[GroupShard]):
         return self.of(group_id)[0]
 
     def of(self, group_id: str) -> tuple[GroupStore, GroupCoordinator]:
-        """Both of them. Raises RequestError."""
+        """The store and the coordinator of this group. Raises RequestError."""
         shard = self._find_shard(group_id)
         return shard.store, shard.require()
 

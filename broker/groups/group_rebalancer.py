@@ -86,7 +86,7 @@ class GroupRebalancer:
         """Callbacks of the newest write of the group as empty."""
         self._counted_bytes = 0
 
-    # --- what there is ------------------------------------------------------------------------------------
+    # --- state --------------------------------------------------------------------------------------------
 
     @property
     def name(self) -> str:
@@ -396,7 +396,8 @@ class GroupRebalancer:
     # --- the end ------------------------------------------------------------------------------------------
 
     def resign(self) -> None:
-        """Answers all pending requests and stops all timers, when this node stops coordinating the group."""
+        """Completes all pending requests and stops all timers, when this node stops coordinating the
+        group."""
         group = self.group
         group.transition(State.DEAD, self._context.store.time_ms())
         self._stop_join_timer()

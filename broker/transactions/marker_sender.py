@@ -30,9 +30,9 @@ from lockstep.storage.types import NotLeader, StorageError
 
 log = logging.getLogger("lockstep.transactions")
 
-FIRST_PAUSE_SECONDS: Final = 0.02
-LAST_PAUSE_SECONDS: Final = 0.5
-"""Between two tries of a partition; doubled from the first to the last."""
+MIN_BACKOFF_SECONDS: Final = 0.02
+MAX_BACKOFF_SECONDS: Final = 0.5
+"""Between two attempts for a partition; doubled from the lowest to the highest."""
 LEADER_TIMEOUT_SECONDS: Final = 0.2
 """The time to find a leader; after it the partitions are looked up again, for there is another term."""
 RESPONSE_TIMEOUT_SECONDS: Final = 10.0
@@ -93,14 +93,14 @@ class MarkerSender:
     async def write(self, partitions: Sequence[TopicPartition], marker: TxnMarkerEntry) -> None:
         """Return when the transaction has ended in all these partitions.
 
-        Raises RequestError(TRANSACTION_COORDINATOR_FENCED or INVALID_PRODUCER_EPOCH) where a newer
-        coordinator or a newer epoch has been there; the other partitions have their markers then.
+        Raises RequestError(TRANSACTION_COORDINATOR_FENCED or INVALID_PRODUCER_EPOCH) where a partition has a
+        marker of a newer coordinator or a newer epoch; the other partitions have their markers then.
         """
         left = list(dict.fromkeys(partitions))
         rejection: RequestError | None = None
-        pause, began, has_warned = FIRST_PAUSE_SECONDS, self._loop.time(), False
+        pause, began, has_warned = MIN_BACKOFF_SECONDS, self._loop.time(), False
         while True:
-            codes = await self._try(left, marker)
+            codes = await self._send_once(left, marker)
             for (topic, index), code in codes.items():
                 if code in FENCED:
                     text = f"producer {marker.producer_id} in {topic}-{index}: {code.message}"
@@ -114,7 +114,7 @@ class MarkerSender:
                 text = "the end of a transaction of producer %d waits for %d partitions, %s-%d first: %s"
                 log.warning(text, marker.producer_id, len(left), topic, index, code.message)
             await asyncio.sleep(pause)
-            pause = min(pause * 2, LAST_PAUSE_SECONDS)
+            pause = min(pause * 2, MAX_BACKOFF_SECONDS)
         if rejection is not None:
             raise rejection
 
@@ -122,7 +122,7 @@ class MarkerSender:
         self, topic_partitions: Sequence[TopicPartition], marker: TxnMarkerEntry
     ) -> dict[TopicPartition, ErrorCode]:
         """Ends a transaction in partitions that should be led here, by an admin tool's request."""
-        if not is_sound(marker):
+        if not is_valid(marker):
             return dict.fromkeys(topic_partitions, ErrorCode.UNKNOWN_SERVER_ERROR)  # as Kafka
         by_group, unknown = self._resolve(topic_partitions)
         codes = dict.fromkeys(unknown, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -137,9 +137,10 @@ class MarkerSender:
             codes.update(zip(targets, outcome, strict=True))
         return codes
 
-    # --- one try --------------------------------------------------------------------------------------------
+    # --- one attempt
+    # -----------------------------------------------------------------------------------------
 
-    async def _try(
+    async def _send_once(
         self, topic_partitions: Sequence[TopicPartition], marker: TxnMarkerEntry
     ) -> dict[TopicPartition, ErrorCode]:
         by_group, unknown = self._resolve(topic_partitions)
@@ -151,13 +152,13 @@ class MarkerSender:
             )
             codes.update(zip(targets, outcome, strict=True))
 
-        async def look() -> None:
+        async def find_absent() -> None:
             codes.update(await self._absent_topics(unknown))
 
-        tries = [end(group_id, targets) for group_id, targets in by_group.items()]
+        attempts = [end(group_id, targets) for group_id, targets in by_group.items()]
         if unknown:
-            tries.append(look())
-        await asyncio.gather(*tries)
+            attempts.append(find_absent())
+        await asyncio.gather(*attempts)
         return codes
 
     def _resolve(
@@ -176,12 +177,12 @@ class MarkerSender:
         return by_group, unknown
 
     def _term(self, topic_partitions: Iterable[TopicPartition]) -> int:
-        """That of the group that these partitions are in, as far as is known."""
+        """The term of the log group of these partitions; -1 where it is not known."""
         partition = self._cluster.partition(*next(iter(topic_partitions)))
         return -1 if partition is None else partition.group.term
 
     async def _end(self, group_id: int, ending: PendingMarkers) -> list[ErrorCode]:
-        """End it in partitions of one group, wherever that is led."""
+        """Write the markers of one log group, on whichever node leads it."""
         group = self._cluster.groups.get(group_id)
         if self._peering is not None and (group is None or not group.is_leader):
             queue = self._queues.get(group_id)
@@ -200,7 +201,7 @@ class MarkerSender:
         """Returns NONE for partitions that the controller does not know either: what does not exist needs no
         marker.
 
-        This node may only be late: a marker left out would leave a transaction open for ever.
+        This node's metadata may be behind: a marker left out would leave a transaction open for ever.
         """
         later = dict.fromkeys(topic_partitions, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         try:
@@ -214,10 +215,10 @@ class MarkerSender:
                 absent = json.loads(response)
             return later | {each: ErrorCode.NONE for at, each in enumerate(topic_partitions) if at in absent}
         except (StorageError, PeerError, ValueError, TypeError) as error:
-            log.debug("whether a topic is gone: %s", error)
+            log.debug("whether a topic exists: %s", error)
             return later
 
-    # --- here -----------------------------------------------------------------------------------------------
+    # --- as a leader ---------------------------------------------------------------------------------------
 
     async def _end_here(self, group_id: int, endings: Sequence[PendingMarkers]) -> list[list[ErrorCode]]:
         """Write markers into a group that is led here, wait for their commit. NotLeaderHere, StorageError."""
@@ -240,8 +241,8 @@ class MarkerSender:
         outcome: dict[int, ErrorCode] = {}
         for first in range(0, len(logs), MAX_IN_FRAME):
             outcome |= _append_end(appender, logs[first : first + MAX_IN_FRAME], ending.marker)
-        gone = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        return [gone if each is None else outcome[each.local_id] for each in found]
+        unknown = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return [unknown if each is None else outcome[each.local_id] for each in found]
 
     def _absent(self, topic_partitions: Sequence[TopicPartition]) -> list[int]:
         """Returns the partitions, by index in the list, that certainly do not exist. NotLeaderHere."""
@@ -366,12 +367,12 @@ def _decode_ending(fields: object) -> PendingMarkers:
             marker = TxnMarkerEntry(id_, epoch, by, commit, version)
         case _:
             raise ValueError("no marker")
-    if not is_sound(marker):
+    if not is_valid(marker):
         raise ValueError("a marker for no partition")
-    return PendingMarkers(marker, term, [_where(each) for each in partitions])
+    return PendingMarkers(marker, term, [_decode_key(each) for each in partitions])
 
 
-def is_sound(marker: TxnMarkerEntry) -> bool:
+def is_valid(marker: TxnMarkerEntry) -> bool:
     """Returns whether a marker's numbers are valid for a coordinator's."""
     return (
         0 <= marker.producer_id < 1 << 63
@@ -381,7 +382,7 @@ def is_sound(marker: TxnMarkerEntry) -> bool:
     )
 
 
-def _where(fields: object) -> PartitionKey:
+def _decode_key(fields: object) -> PartitionKey:
     match fields:
         case [str(topic_id), int(index)] if 0 <= index <= LAST_INDEX:
             found = bytes.fromhex(topic_id)

@@ -139,8 +139,7 @@ def _print_done(options: argparse.Namespace, text: str) -> int:
     return 0
 
 
-# --- tables for operators
-# -------------------------------------------------------------------------------------------
+# --- tables for operators ---------------------------------------------------------------------------------
 
 
 def _show(found: dict[str, Any]) -> None:
@@ -155,7 +154,7 @@ def _show(found: dict[str, Any]) -> None:
                 " ".join(each["listeners"].values()),
                 each["peer"] or "",
                 each["rack"] or "",
-                _part(each, controller),
+                _metadata_role(each, controller),
                 _numbers(group["group"] for group in found["groups"] if each["node"] in group["placed"]),
                 _numbers(group["group"] for group in found["groups"] if each["node"] == group["leader"]),
             )
@@ -249,7 +248,7 @@ def _alive(node: dict[str, Any]) -> str:
     return "writes fail" if node.get("write_failed") else "yes"
 
 
-def _part(node: dict[str, Any], controller: int) -> str:
+def _metadata_role(node: dict[str, Any], controller: int) -> str:
     if not node["registered"]:
         return "not registered"
     return "controller" if node["node"] == controller else str(node["metadata"])
@@ -259,10 +258,12 @@ def _members(members: list[dict[str, Any]] | None) -> str:
     """Nodes; with how many entries each has still to get where it does not keep up, if its leader knows."""
     if members is None:
         return "unknown"
-    return " ".join(str(each["node"]) + ("" if each["in_sync"] else _lack(each["lag"])) for each in members)
+    return " ".join(
+        str(each["node"]) + ("" if each["in_sync"] else _lag_text(each["lag"])) for each in members
+    )
 
 
-def _lack(lag: int | None) -> str:
+def _lag_text(lag: int | None) -> str:
     if lag is None:
         return "(unknown)"
     return f"(lacks {lag})" if lag else "(silent)"

@@ -24,7 +24,7 @@ from lockstep.player_host.config import PlayerConfig
 from lockstep.player_host.config_file import check_tls
 from lockstep.player_host.local_players import LocalPlayers
 from lockstep.player_host.players import Players
-from lockstep.player_host.routers import never_named, router_of
+from lockstep.player_host.routers import router_of, unroutable_reason
 
 log = logging.getLogger("lockstep.player")
 
@@ -77,7 +77,7 @@ class PlayerInBroker:
         """Once of each topic, not of each of its partitions."""
         if topic is None or topic.topic_id == self._warned_of:
             return
-        if why := never_named(self.config.route, topic.config.lockstep_locks):
+        if why := unroutable_reason(self.config.route, topic.config.lockstep_locks):
             self._warned_of = topic.topic_id
             log.warning("%s: %s", topic.name, why)
 

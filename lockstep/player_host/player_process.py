@@ -29,7 +29,7 @@ from lockstep.player_host.config import PlayerConfig, PlayerConfigError, Unreada
 from lockstep.player_host.config_file import check_tls
 from lockstep.player_host.players import Players
 from lockstep.player_host.remote_source import RemoteSource
-from lockstep.player_host.routers import never_named, router_of
+from lockstep.player_host.routers import router_of, unroutable_reason
 from lockstep.player_host.standby import StandbyState, stand_by
 
 log = logging.getLogger("lockstep.player")
@@ -166,7 +166,7 @@ class PlayerProcess:
         async with Client(config.bootstrap, client_id=self._client_id, properties=config.client) as client:
             found = await client.topic(self.config.topic)
             configs = {each.name: each.value for each in await client.topic_configs(self.config.topic)}
-        if why := never_named(self.config.route, configs.get("lockstep.locks")):
+        if why := unroutable_reason(self.config.route, configs.get("lockstep.locks")):
             log.warning("%s: %s", found.name, why)
         there = [each.index for each in found.partitions]
         configured = self.config.partitions

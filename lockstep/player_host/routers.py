@@ -26,8 +26,8 @@ def router_of(route: Route, targets: Mapping[str, object]) -> Router:
     return RecordRouter(_choice_of(route))
 
 
-def never_named(route: Route, locks: str | None) -> str:
-    """Why no new record of a topic can name its targets as the route has it; empty where one can.
+def unroutable_reason(route: Route, locks: str | None) -> str:
+    """The reason why no new record of a topic can name its targets by the route; empty where one can.
 
     Args:
         locks: the topic's `lockstep.locks`; None where the broker knows of no such setting.

@@ -51,7 +51,7 @@ except ImportError:  # before 4.2
     HAS_LIMITS = False
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Spark 4.0 and 4.1 know no such thing."""
+        """Spark 4.0 and 4.1 do not have it."""
 
 
 Json = dict[str, Any]
@@ -108,7 +108,7 @@ class _StreamReaderBase(DataSourceStreamReader):
         options, cluster = self._options, self._connect()
         parts = partitions_of(cluster, options.selection)
         start = resolve_offsets(cluster, parts, options.starting, default=LATEST, committed=options.committed)
-        if self._target is not None:  # it was taken first, and records may have come since
+        if self._target is not None:  # Spark requested it first, and records may have come since
             self._target = {part: max(end, start.get(part, end)) for part, end in self._target.items()}
         self._initial = offsets_json(options.group_id or self._new_group(), start) | {_INITIAL: True}
         return self._initial
@@ -140,8 +140,8 @@ class _StreamReaderBase(DataSourceStreamReader):
             self._cluster = None
 
     def _micro_batch_start(self, start: Json, end: Json) -> Offsets:
-        """The beginning of the micro-batch between two offsets. Checkpoints of former versions have no
-        marks."""
+        """The beginning of the micro-batch between two offsets. Checkpoints of former versions have
+        neither "initial" nor "began"."""
         begins = offsets_of(start)
         if _INITIAL not in start:
             return begins
@@ -182,7 +182,8 @@ class _StreamReaderBase(DataSourceStreamReader):
         )
 
     def _from_the_beginning(self, fresh: Offsets) -> None:
-        """Raises DataLost where a new partition has lost records: a repetition would read others."""
+        """Raises DataLost where a new partition has lost records: a repeated micro-batch would have other
+        rows."""
         for (topic, index), offset in sorted(fresh.items()):
             if offset > 0 and self._options.fail_on_data_loss:
                 raise DataLost(
@@ -248,7 +249,7 @@ if HAS_LIMITS:
                 )
             reached = offsets_json(group, end)
             if reached["topics"] == start["topics"]:
-                return start  # Spark compares texts, and other marks in them would be a micro-batch
+                return start  # Spark compares the JSON texts: another field in them would begin a micro-batch
             return reached | {_BEGAN: start["topics"]} if _INITIAL in start else reached
 
         def reportLatestOffset(self) -> Json | None:

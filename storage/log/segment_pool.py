@@ -1,11 +1,11 @@
 """Segment files made ready before they are needed, and dead ones made into them.
 
 A ready file has its final name (the next sequence), its full size on the disk and no valid header for that
-sequence: zeros, or what its former life left. So taking one changes no metadata, and a flush of it moves
-none, unless it was only reserved (`FillMode`). Invariant: ready sequences follow the last one in use without
-a gap, and their names are durable.
+sequence: zeros, or the bytes of its former segment. So taking one changes no metadata, and a flush of it
+moves none, unless it was only reserved (`FillMode`). Invariant: ready sequences follow the last one in use
+without a gap, and their names are durable.
 
-Lack of space is a state here, not an exception: `failed` has the reason why the last try failed, and
+A full disk is a state here, not an exception: `failed` has the reason why the last attempt failed, and
 `is_full` whether the disk, or a quota, had no room. `prepare` may run in a background thread; `take` waits
 for it.
 """
@@ -26,11 +26,11 @@ from lockstep.storage.log.segment_files import segment_name
 from lockstep.storage.types import StorageFull, WriteFailed
 
 FILL_BYTES = 1 << 20
-CALM_FILL_BYTES = 64 << 10
-CALM_PAUSE = 3
+BACKGROUND_FILL_BYTES = 64 << 10
+BACKGROUND_PAUSE_FACTOR = 3
 """While a spare is still ready the next one is filled in small steps, each followed by a pause this many
 times as long. Measured beside a loop of 1 KB appends with a flush each: filling at full speed raised their
-p50 from 0.2 to 0.4 ms and p99 from 3 to 8 ms, calm filling neither."""
+p50 from 0.2 to 0.4 ms and p99 from 3 to 8 ms, filling with pauses neither."""
 TEMPORARY = "segment.tmp"
 
 
@@ -60,7 +60,7 @@ class _FillingStopped(Exception):
 
 
 class SegmentPool:
-    """The files ahead of the log, and the dead ones behind it."""
+    """The prepared files after the log's last segment, and the freed ones for recycling."""
 
     def __init__(self, fs: FileSystem, directory: Path, options: LogOptions) -> None:
         self._fs = fs
@@ -74,11 +74,11 @@ class SegmentPool:
         self._dead: deque[Path] = deque()
         self._next_sequence = 1
         self.failed = ""
-        """Why the last try to prepare failed; empty when it did not."""
+        """Why the last attempt to prepare failed; empty when it did not."""
         self.is_full = False
-        """It failed for want of room."""
+        """It failed because the disk is full."""
         self.full_failures = 0
-        """Tries that failed for want of room since the start."""
+        """Attempts that failed because the disk was full, since the start."""
         self.yielding = False
         """An installation, in this log or another, finds no room: one file ahead is enough, and none that is
         dead is kept."""
@@ -205,7 +205,7 @@ class SegmentPool:
 
     def put_in_front(self, files: list[ReadyFile]) -> None:
         """Segments that a truncation emptied: they come before the ready ones again; or, made when segments
-        had another size than what writes are planned for today, they and those are made again."""
+        had another size than now, they and the ready ones are made again."""
         with self._lock:
             if any(file.size != self._segment_bytes for file in files):
                 for file in (*files, *self._ready):
@@ -216,8 +216,8 @@ class SegmentPool:
             self._ready.extendleft(reversed(files))
 
     def drop_surplus(self) -> None:
-        """Remove dead files beyond those kept for recycling, however many, while others may need one. Nobody
-        makes their names again: they lie below the log's."""
+        """Remove dead files beyond those kept for recycling, however many, while others may need one. Their
+        names are not used again: they are below the log's."""
         dropped = False
         while (path := self._surplus()) is not None:
             self._unlink(path)
@@ -226,7 +226,7 @@ class SegmentPool:
             self._fs.fsync_dir(self._directory)
 
     def _surplus(self) -> Path | None:
-        """One of those, for the caller alone."""
+        """Takes one dead file beyond those kept."""
         with self._lock:
             kept = 0 if self.yielding else self._pool_segments
             return self._dead.popleft() if len(self._dead) > kept else None
@@ -260,7 +260,7 @@ class SegmentPool:
         try:
             self.fill(temporary, mode)
         except (OSError, _FillingStopped):
-            self._quietly_remove(temporary)
+            self._remove_if_possible(temporary)
             raise
         self._fs.rename(temporary, path)
 
@@ -289,18 +289,18 @@ class SegmentPool:
                 raise _FillingStopped
             if mode is FillMode.BACKGROUND and reserved and self._stop_filling.is_set():
                 return
-            calm = mode is FillMode.BACKGROUND and bool(self._ready)
-            step = min(CALM_FILL_BYTES if calm else FILL_BYTES, end - at)
+            with_pauses = mode is FillMode.BACKGROUND and bool(self._ready)
+            step = min(BACKGROUND_FILL_BYTES if with_pauses else FILL_BYTES, end - at)
             start = time.monotonic()
             write_all(self._fs, fd, [zeros[:step]], at)
-            if mode is FillMode.BACKGROUND:  # so that a write that comes to wait has little to flush
+            if mode is FillMode.BACKGROUND:  # so that a write that has to wait has little to flush
                 self._fs.write_back(fd, at, step)
-            if calm:
-                self._stop_filling.wait(CALM_PAUSE * (time.monotonic() - start))
+            if with_pauses:
+                self._stop_filling.wait(BACKGROUND_PAUSE_FACTOR * (time.monotonic() - start))
             at += step
             self.filled_bytes += step
 
-    def _quietly_remove(self, path: Path) -> None:
+    def _remove_if_possible(self, path: Path) -> None:
         try:
             self._fs.unlink(path)
         except OSError:

@@ -1,6 +1,6 @@
 """One test for a table of cases: it runs all of them, and its failure names every case that failed.
 
-`each_case` stands where `pytest.mark.parametrize` would, over a test whose cases share nothing that one of
+`each_case` replaces `pytest.mark.parametrize` for a test whose cases share nothing that one of
 them changes: fixtures are made once for the whole table. Decorators stack, as pytest's do.
 """
 

@@ -28,8 +28,8 @@ WRONG_EPOCH = ErrorCode.INVALID_PRODUCER_EPOCH
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(of_markers, "FIRST_PAUSE_SECONDS", 0.001)
-    monkeypatch.setattr(of_markers, "LAST_PAUSE_SECONDS", 0.002)
+    monkeypatch.setattr(of_markers, "MIN_BACKOFF_SECONDS", 0.001)
+    monkeypatch.setattr(of_markers, "MAX_BACKOFF_SECONDS", 0.002)
 
 
 class Log:

@@ -6,7 +6,7 @@ import pytest
 
 from lockstep.player.core.messages import Entry
 from lockstep.player_host.config import ByFunction, ByHeader, ByKey, PlayerConfigError, Route, ToAll
-from lockstep.player_host.routers import never_named, router_of
+from lockstep.player_host.routers import router_of, unroutable_reason
 from lockstep.protocol.records.record import BatchBuilder
 from tests.support.cases import each_case
 
@@ -52,7 +52,7 @@ def test_whom_it_reaches(route: Route, expected: set[str]) -> None:
     ],
 )
 def test_a_header_that_no_record_can_have(route: Route, locks: str | None, who: str) -> None:
-    why = never_named(route, locks)
+    why = unroutable_reason(route, locks)
     assert (f"lockstep.locks={locks}" in why and f"all go to {who}: " in why) if who else why == ""
 
 
