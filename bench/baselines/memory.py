@@ -1,8 +1,8 @@
-"""Two brokers that keep everything in memory, as bounds of what the protocol and a client leave room for.
+"""Two brokers that keep everything in memory, as upper bounds that the protocol and a client allow.
 
-Owns: how each program is built and found, and its process. Neither keeps a record over its end, neither
-flushes, and none of their figures is a durability. A missing one is named (`ToolchainMissing`), never
-replaced.
+Owns: how each program is built and found, and its process. Neither keeps records after its end, neither
+flushes, and their figures are no comparison of durable brokers. A missing one is named (`ToolchainMissing`),
+never replaced.
 
 - tansu 0.6.0, a broker in Rust: `cargo install` of the pinned version with its own lock file and feature
   `dynostore`, into `.cache/tansu-0.6.0/`; storage engine memory://tansu/.

@@ -5,7 +5,7 @@ the machine is busy. Closed-loop producers send one message of 1 KB a request to
 flushes; only what the broker runs in user mode between the first request and the last response is counted,
 all threads together. Each variant is a broker of its own, in turns. Does not do: system calls, caches, or
 anything about time: a broker under valgrind is some fifty times slower, so that more requests wait for one
-another than in earnest. Exit status: 0; 1 without valgrind, or for an unexpected response.
+another than in a normal run. Exit status: 0; 1 without valgrind, or for an unexpected response.
 
 Variants: `pure` and `compiled`, without and with the C extension of the Produce path; `acls`, which is
 `compiled` with an authorizer and `--acls` bindings of other topics beside the one that allows the producers.

@@ -66,7 +66,7 @@ def _rule(parsed: re.Match[str]) -> Rule:
     try:
         pattern = re.compile(_NAMED_GROUP.sub(r"(?P<\1>", parsed["pattern"]))
     except (re.error, OverflowError, RecursionError) as error:  # the latter of huge numbers, of deep nesting
-        raise InvalidRule(f"the pattern {parsed['pattern']!r} is none: {error}") from None
+        raise InvalidRule(f"the pattern {parsed['pattern']!r} is not valid: {error}") from None
     for part in _REPLACEMENT.finditer(parsed["replacement"]):
         if part["group"] and int(part["group"]) > pattern.groups:
             raise InvalidRule(f"the pattern {parsed['pattern']!r} has no group {part['group']}")

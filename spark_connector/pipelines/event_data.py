@@ -143,7 +143,7 @@ class _Maker:
         reference = bits.to_bytes(8, "big")
         value = PAYMENT.pack(order, account, cents, bits >> 60 & 3, currency, time_ms, reference)
         headers: Headers = [("content-type", b"application/x-payment"), ("trace-id", b"%016x" % bits)]
-        if bits >> 60 == 0:  # taken twice on its way: a header may come again
+        if bits >> 60 == 0:  # the same header twice, as from two hops of a trace
             headers.append(("trace-id", b"%016x" % (bits >> 1)))
         return Event(PAYMENTS, order.to_bytes(8, "big"), value, time_ms, headers)
 

@@ -80,8 +80,8 @@ def invalidate_unfinished_joins(fs: FileSystem, directory: Path, files: SegmentF
 
 
 def is_invalidated(fs: FileSystem, directory: Path, name: str) -> bool:
-    """True if `invalidate_unfinished_joins` gave this joined file at an earlier open; False if it cannot be
-    read."""
+    """True if `invalidate_unfinished_joins` has written this joined file's header at an earlier open; False
+    if the file cannot be read."""
 
     def read() -> bytes:
         fd = fs.open(directory / name)

@@ -43,7 +43,7 @@ def test_whom_it_reaches(route: Route, expected: set[str]) -> None:
 @each_case(
     ("route", "locks", "who"),
     [
-        (ByHeader(), "true", "nobody"),
+        (ByHeader(), "true", "no target"),
         (ByHeader(("a", "b")), "false", "a, b"),
         (ByHeader(), "ignore", ""),
         (ByHeader(), None, ""),
