@@ -98,9 +98,10 @@ async def _serve_until_stopped(
     give_memory_back()  # a replay's peak
     try:
         async with contextlib.nullcontext() if companion is None else companion(broker):
-            await broker.until_voters_are_contacted()
-            print(ready_line(broker), flush=True)
-            ready.set()
+            await broker.until_serving()
+            if not broker.is_excluded:
+                print(ready_line(broker), flush=True)
+                ready.set()
             reporting = asyncio.ensure_future(_report_service(broker))
             await _wait_for_end(broker, stop_requested)
             reporting.cancel()
@@ -117,10 +118,11 @@ async def _serve_until_stopped(
 
 
 def ready_line(broker: Broker) -> str:
-    """The one line on stdout."""
+    """The one line on stdout; of a node that cannot serve yet with the reason, and without the word ready."""
     advertised = broker.separately_advertised
-    served = f"Lockstep {VERSION} ready, serving clients on {broker.bootstrap_servers}"
-    text = f"{served}, data in {_display_path(broker.settings.log_dirs)}"
+    state = "started, listening for" if broker.waits_for else "ready, serving"
+    text = f"Lockstep {VERSION} {state} clients on {broker.bootstrap_servers}"
+    text += f", data in {_display_path(broker.settings.log_dirs)}"
     text += f", advertised to clients as {' and '.join(advertised)}" if advertised else ""
     return text + (f", waits for {broker.waits_for}" if broker.waits_for else "")
 
@@ -129,7 +131,7 @@ async def _report_service(broker: Broker) -> None:
     """Logs when a node of a cluster serves that had to wait for others, which the ready line has reported."""
     has_waited = False
     while True:
-        if broker.is_serving:
+        if not broker.waits_for:
             break
         has_waited = True
         await asyncio.sleep(SERVICE_POLL_INTERVAL_SECONDS)

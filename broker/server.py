@@ -72,7 +72,7 @@ HAND_OVER_SECONDS: Final = 0.5
 """The longest that a stop waits for other nodes to take over this node's leaderships."""
 HAND_OVER_POLLS: Final = 50
 REACH_SECONDS: Final = 2.0
-"""So long the ready line waits for the first contact with the other nodes."""
+"""So long the ready line waits for the other nodes and for leaders."""
 REACH_POLL_INTERVAL_SECONDS: Final = 0.01
 
 
@@ -395,34 +395,41 @@ class Broker:
         return addresses
 
     @property
-    def waits_for(self) -> str:
-        """The reason why a node of a cluster cannot serve yet; "" for none."""
+    def missing_majority(self) -> str:
+        """The majority that a node of a cluster does not reach; "" where it does, and for a node alone."""
         quorum = self.assembly.quorum
         reach = None if quorum is None else quorum.reach()
         if reach is None or reach.is_majority:
             return ""
         return f"a majority of the nodes that elect the controller ({reach} reached)"
 
-    async def until_voters_are_contacted(self) -> None:
-        """Waits until this node has a majority, or has tried to reach every node that elects the controller;
-        at most `REACH_SECONDS`. Before that the others count as not reached."""
+    @property
+    def waits_for(self) -> str:
+        """The reason why this node does not serve clients yet; "" if it serves them."""
+        if missing := self.missing_majority:
+            return missing
+        if not self.groups:
+            return "the other nodes, which found the cluster or add this one"
+        nodes = self.assembly.nodes
+        leaderless = [str(each) for each in self.groups if nodes.live_leader_of(each) < 0]
+        return f"a leader of log group {' and '.join(leaderless)}" if leaderless else ""
+
+    async def until_serving(self) -> None:
+        """Waits until this node serves clients, was excluded from its cluster, or has tried in vain to reach
+        every node that elects the controller; at most `REACH_SECONDS`."""
         quorum = self.assembly.quorum
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(REACH_SECONDS):
-                while True:
-                    if quorum is None or not self.waits_for or quorum.has_contacted_voters():
+                while self.waits_for and not self.is_excluded:
+                    if self.missing_majority and quorum is not None and quorum.has_contacted_voters():
                         return
                     await asyncio.sleep(REACH_POLL_INTERVAL_SECONDS)
 
     @property
-    def is_serving(self) -> bool:
-        """True if this node reaches what it needs to serve clients: a majority, and leaders."""
-        nodes = self.assembly.nodes
-        return (
-            not self.waits_for
-            and bool(self.groups)
-            and all(nodes.live_leader_of(each) >= 0 for each in self.groups)
-        )
+    def is_excluded(self) -> bool:
+        """True for a node that was removed from its cluster, or is too old for it."""
+        node = self.assembly.node
+        return node is not None and node.excluded.is_set()
 
     async def until_excluded(self) -> None:
         """Wait until this node learns that it was removed from its cluster, or is too old for it; for ever

@@ -59,12 +59,20 @@ class Running:
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
         self._lines: queue.Queue[str] = queue.Queue()
+        self._started: set[str] = set()
+        """The nodes that have printed their line, in whichever order."""
         threading.Thread(target=self._read, daemon=True).start()
 
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
+            if found := re.search(r"node (\d) \| Lockstep \S+ (ready|started),", line):
+                self._started.add(found[1])
             self._lines.put(line)
+
+    def has_started(self) -> None:
+        """Wait for the line of each node."""
+        wait_until(lambda: len(self._started) == 3)
 
     def said(self, pattern: str) -> re.Match[str]:
         """Wait for a line."""
@@ -96,8 +104,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
 
 
 def test_three_nodes_run_and_a_death_is_told_and_all_stop(running: Running, tmp_path: Path) -> None:
-    for _ in range(3):
-        running.said(r"node \d \| Lockstep .* ready, serving clients on")
+    running.has_started()
     ports = [running.port + number for number in range(3)]
     running.said(r"cluster \| serving clients on " + " and ".join(f"localhost:{port}" for port in ports))
     pids = [pid_of(tmp_path, number) for number in (1, 2, 3)]
@@ -112,8 +119,7 @@ def test_three_nodes_run_and_a_death_is_told_and_all_stop(running: Running, tmp_
 
 
 def test_a_node_that_waited_for_the_others_says_when_it_serves(running: Running, tmp_path: Path) -> None:
-    for _ in range(3):
-        running.said(r"node \d \| Lockstep .* ready, serving clients on")
+    running.has_started()
     commands = {}
     for number in (1, 2, 3):
         os.kill(pid_of(tmp_path, number), signal.SIGKILL)
@@ -130,7 +136,8 @@ def test_a_node_that_waited_for_the_others_says_when_it_serves(running: Running,
             again.append(subprocess.Popen(commands[2], stdout=file, stderr=file, env=environment))
         wait_until(lambda: "serving clients now" in log.read_text())
         lines = log.read_text().splitlines()
-        assert sum(" ready, serving clients on " in line for line in lines) == 1
+        assert sum(" started, listening for clients on " in line for line in lines) == 1
+        assert not any(" ready" in line for line in lines)
     finally:
         for each in again:
             each.kill()
@@ -149,8 +156,7 @@ def lockstep(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_node_that_is_removed_ends_and_does_not_start_again(running: Running, tmp_path: Path) -> None:
-    for _ in range(3):
-        running.said(r"node \d \| Lockstep .* ready, serving clients on")
+    running.has_started()
     while lockstep("cluster", "status", "-b", f"localhost:{running.port}").returncode:
         time.sleep(0.2)
     removed = lockstep("cluster", "remove", "1", "-b", f"localhost:{running.port}", "--wait", "30")
@@ -165,8 +171,7 @@ def test_a_node_that_is_removed_ends_and_does_not_start_again(running: Running, 
 
 
 def test_a_node_that_is_removed_while_it_is_down_does_not_stay(running: Running, tmp_path: Path) -> None:
-    for _ in range(3):
-        running.said(r"node \d \| Lockstep .* ready, serving clients on")
+    running.has_started()
     registered = tmp_path / "3" / "meta.properties"
     wait_until(lambda: "registered" in registered.read_text())
     os.kill(pid_of(tmp_path, 3), signal.SIGKILL)

@@ -22,7 +22,8 @@ from tests.support.cases import each_case
 class FailingBroker:
     """A broker that a signal stops as soon as it serves. Args: at_start, at_stop: the errors it ends with."""
 
-    is_serving = True
+    waits_for = ""
+    is_excluded = False
     assembly = SimpleNamespace(node=None)
 
     def __init__(self, at_start: Exception | None = None, at_stop: Exception | None = None) -> None:
@@ -33,7 +34,7 @@ class FailingBroker:
         if self._at_start is not None:
             raise self._at_start
 
-    async def until_voters_are_contacted(self) -> None:
+    async def until_serving(self) -> None:
         return
 
     async def until_excluded(self) -> None:
@@ -80,15 +81,20 @@ def test_an_error_after_the_start_is_no_failed_start(
 
 
 def test_a_node_that_is_too_old_for_its_cluster_ends_with_the_reason(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, settings: Settings
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+    settings: Settings,
 ) -> None:
     node = SimpleNamespace(removed=asyncio.Event(), was_part=False, too_old="node 1 is too old")
     monkeypatch.setattr(FailingBroker, "assembly", SimpleNamespace(node=node))
+    monkeypatch.setattr(FailingBroker, "is_excluded", True)
     monkeypatch.setattr(main, "Broker", lambda *_, **__: FailingBroker())
     with pytest.raises(SystemExit) as ended:
         main._run(settings, None)
     assert ended.value.code == main.EXIT_BAD_START
     assert caplog.records[-1].getMessage() == "cannot start: node 1 is too old"
+    assert capsys.readouterr().out == "", "no line says that it is ready"
 
 
 @each_case(

@@ -126,7 +126,7 @@ async def test_a_broker_that_is_no_node_of_the_cluster_never_serves(
     await cluster.start(4)
     line = REQUIRED if stranger == "without TLS" else "no CA that this node trusts has signed it"
     await cluster.until(lambda: line in caplog.text, "a line in the log")
-    assert not cluster.brokers[4].is_serving and not cluster.brokers[4].assembly.image.nodes
+    assert cluster.brokers[4].waits_for and not cluster.brokers[4].assembly.image.nodes
     await cluster.stop(4)
     for broker in cluster.brokers.values():
         assert sorted(broker.assembly.cluster.image.nodes) == [1, 2, 3]

@@ -94,7 +94,7 @@ async def test_peers_that_are_not_reached_are_named_with_the_reason(
         assert [each["node"] for each in lacking["unreached"]] == [2, 3]
         assert (lacking["reached"], lacking["voters"]) == (1, [1, 2, 3])
         await cluster.start(2)
-        await until(lambda: cluster.brokers[1].waits_for == "", 20.0)
+        await until(lambda: cluster.brokers[1].missing_majority == "", 20.0)
         async with Client(cluster.bootstrap_servers) as client:
             assert (await admin.status(client))["waits_for_majority"] is None
     finally:
@@ -110,8 +110,25 @@ async def test_the_ready_line_counts_the_nodes_that_are_reached(
     await cluster.settled()
     await cluster.stop(3)
     await cluster.start(3)
-    await cluster.brokers[3].until_voters_are_contacted()
-    assert "waits for" not in ready_line(cluster.brokers[3])
+    await cluster.brokers[3].until_serving()
+    assert " ready, serving clients on " in ready_line(cluster.brokers[3])
+
+
+async def test_a_majority_without_leaders_is_not_ready(
+    start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A founding or an election takes seconds after the nodes have reached each other."""
+    cluster = await start_cluster(3)
+    await cluster.settled()
+    broker = cluster.brokers[1]
+    monkeypatch.setattr(broker.assembly.nodes, "live_leader_of", lambda group_id: -1 if group_id else 1)
+    monkeypatch.setattr(server, "REACH_SECONDS", 0.05)
+    await broker.until_serving()
+    line = ready_line(broker)
+    assert " started, listening for clients on " in line and " ready" not in line
+    assert ", waits for a leader of log group 1" in line
+    monkeypatch.setattr(type(broker), "groups", {})
+    assert ready_line(broker).endswith(", waits for the other nodes, which found the cluster or add this one")
 
 
 async def test_the_ready_line_of_a_node_without_the_others_names_that(
@@ -121,7 +138,8 @@ async def test_the_ready_line_of_a_node_without_the_others_names_that(
     cluster = BrokerCluster(tmp_path / "cluster")
     await cluster.start(1)
     try:
-        await cluster.brokers[1].until_voters_are_contacted()
+        await cluster.brokers[1].until_serving()
+        assert " ready" not in ready_line(cluster.brokers[1])
         assert ready_line(cluster.brokers[1]).endswith(", waits for " + WAITS)
         quorum = cluster.brokers[1].assembly.quorum
         assert quorum is not None and quorum.has_contacted_voters()
