@@ -103,7 +103,7 @@ IMPOSSIBLE: tuple[tuple[Mapping[str, str], str], ...] = (
         "sasl.server.callback",
     ),
     ({**TLS, RULES: "RULE:x"}, f"{RULES}=RULE:x: 'RULE:x' is not of the form"),
-    ({**TLS, RULES: "RULE:(/x/"}, f"{RULES}=RULE:(/x/: the pattern '(' is none: missing )"),
+    ({**TLS, RULES: "RULE:(/x/"}, f"{RULES}=RULE:(/x/: the pattern '(' is not valid: missing )"),
     ({**TLS, RULES: "RULE:.*/$1/"}, f"{RULES}=RULE:.*/$1/: the pattern '.*' has no group 1"),
     ({**TLS, RULES: "RULE:a{99999999999}/x/"}, f"{RULES}=RULE:a{{99999999999}}/x/: the pattern"),
     ({**TLS, RULES: f"RULE:{'(' * 4000}{')' * 4000}/x/"}, f"{RULES}=RULE:(("),

@@ -30,7 +30,7 @@ def test_options_come_in_any_case() -> None:
 @each_case(
     ("given", "words"),
     [
-        ({"kafka.bootstrap.servers": ""}, r"option kafka\.bootstrap\.servers: is missing: say HOST:PORT"),
+        ({"kafka.bootstrap.servers": ""}, r"option kafka\.bootstrap\.servers: is missing: set HOST:PORT"),
         ({"kafka.acks": "1"}, r"option kafka\.acks: has no meaning here: the sink waits for all .*; leave"),
         ({"Kafka.Transactional.ID": "x"}, r"option Kafka\.Transactional\.ID: has no meaning here"),
         ({"Topicc": "x"}, r"option Topicc: is not known\. Did you mean topic\? There are kafka\.boot"),
