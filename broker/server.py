@@ -50,6 +50,7 @@ from lockstep.broker.security.scram_credentials import ScramCredentials
 from lockstep.broker.settings.addresses import WILDCARD_HOSTS, Listener
 from lockstep.broker.settings.config import PLAINTEXT, Settings
 from lockstep.broker.settings.metrics_settings import SSL
+from lockstep.storage.log.file_system import is_full
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.raft.membership import ConfigurationRejected
 from lockstep.storage.types import StorageError
@@ -129,7 +130,9 @@ class Broker:
         except (CannotListen, DirectoryInUse, WrongDirectory) as error:
             await self.stop()
             raise CannotStart(str(error)) from error
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, OSError) and error.filename is None and is_full(error):
+                error.filename = str(self.settings.directory)  # a write's error names no file
             await self.stop()
             raise
 

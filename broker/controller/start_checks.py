@@ -31,7 +31,7 @@ def check_metadata(cluster: MetadataCache) -> None:
         for partition in _partitions_of_topics(group):
             if partition.topic_id != METADATA_TOPIC_ID:
                 raise StorageError(
-                    f"log group {METADATA_GROUP} is empty, but others hold partitions ({partition}): "
+                    f"log group {METADATA_GROUP} is empty, but log group {group.group_id} holds partitions: "
                     f"groups/{METADATA_GROUP} of the data directory was lost or replaced; bring it back"
                 )
 

@@ -17,9 +17,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-import javaproperties
-
+from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
 from lockstep.broker.metadata.metadata_version import LATEST_VERSION, unsupported_text
+from lockstep.broker.node.properties_file import parse_number, read_properties
 from lockstep.protocol.printable import escape_unprintable
 from lockstep.storage.log.file_system import RealFileSystem
 from lockstep.storage.types import NewerFormat
@@ -40,6 +40,10 @@ _REMOVED: Final = "removed"
 _GONE: Final = ".gone"
 _NOT_ALLOWED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 ALONE: Final = "alone"
+_PARTS: Final = ("", ALONE, "founder", "stranger")
+"""A node's parts as they are recorded (`broker/node/first_start.py`)."""
+MAX_SHOWN: Final = 40
+"""Characters of a damaged value that an error shows."""
 
 
 class DirectoryInUse(Exception):
@@ -91,7 +95,10 @@ class DataDirectory:
             names = os.listdir(self.path / "groups")
         except FileNotFoundError:
             return []
-        return sorted(int(name) for name in names if name.isdecimal())
+        numbers = {name: parse_number(name) for name in names}
+        return sorted(
+            number for name, number in numbers.items() if number is not None and name == str(number)
+        )
 
     def mark_removed(self, group_id: int) -> Path | None:
         """Mark a log group's directory as removed, durably; returns the directory to delete, at any time and
@@ -174,20 +181,7 @@ class DataDirectory:
             self._properties = {"format": str(FORMAT), "node.id": str(node_id)}
             self._record({_PART: ALONE if alone else ""})
             return
-        try:
-            properties: dict[str, str] = javaproperties.loads(meta.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise WrongDirectory(f"{meta} cannot be read: {escape_unprintable(str(error))}") from None
-        if "format" not in properties:
-            raise WrongDirectory(f"{meta} was not written by Lockstep; choose another data directory")
-        if not properties["format"].isdecimal() or int(properties["format"]) > VERSIONED_FORMAT:
-            raise NewerFormat(
-                f"{self.path} has format {escape_unprintable(properties['format'])}; "
-                f"this version of Lockstep knows up to {VERSIONED_FORMAT}"
-            )
-        version = properties.get(_METADATA_VERSION, "0")
-        if not version.isdecimal() or int(version) > LATEST_VERSION:
-            raise NewerFormat(f"{self.path}: {unsupported_text(escape_unprintable(version), LATEST_VERSION)}")
+        properties = self._read(meta)
         if properties.get("node.id") != str(node_id):
             raise WrongDirectory(
                 f"{self.path} belongs to node.id={escape_unprintable(str(properties.get('node.id')))}, "
@@ -199,7 +193,7 @@ class DataDirectory:
                 "empty data directory it can come back"
             )
         self._properties = properties
-        was_alone = properties.get(_PART, ALONE) == ALONE
+        was_alone = properties[_PART] == ALONE
         if alone and not was_alone:
             raise WrongDirectory(
                 f"{self.path} belongs to node {node_id} of a cluster, and lockstep.peers is missing: start "
@@ -211,8 +205,69 @@ class DataDirectory:
                 f"{self.path} belongs to a node that was alone; a cluster does not take its log over: start "
                 "with another data directory (--data-dir), or without --peers"
             )
+        self._check_groups(node_id, alone)
         if not alone and was_alone:
             self._record({_PART: ""})
+
+    def _read(self, meta: Path) -> dict[str, str]:
+        """Returns the properties. Raises WrongDirectory, NewerFormat, OSError."""
+        try:
+            properties = read_properties(meta)
+        except ValueError as error:
+            raise WrongDirectory(f"{meta} cannot be read: {escape_unprintable(str(error))}") from None
+        if "format" not in properties:
+            raise WrongDirectory(f"{meta} was not written by Lockstep; choose another data directory")
+        form = _number(meta, properties, "format")
+        if form > VERSIONED_FORMAT:
+            raise NewerFormat(
+                f"{self.path} has format {form}; this version of Lockstep knows up to {VERSIONED_FORMAT}"
+            )
+        version = _number(meta, properties, _METADATA_VERSION, "0")
+        if version > LATEST_VERSION:
+            raise NewerFormat(f"{self.path}: {unsupported_text(version, LATEST_VERSION)}")
+        if "node.id" not in properties or properties.get(_PART) not in _PARTS:
+            raise _unreadable(meta, "node.id" if "node.id" not in properties else _PART, properties)
+        return properties
+
+    def _check_groups(self, node_id: int, alone: bool) -> None:
+        """Raises WrongDirectory where the log groups of a node that has taken part were lost: without its
+        votes and records it would start as another node."""
+        groups, properties = self.groups(), self._properties
+        if METADATA_GROUP in groups or not self.part:
+            return
+        if not groups and not any(each in properties for each in (_REGISTERED, _CLUSTER, _METADATA_VERSION)):
+            # A stop came while it took part: a record of its part that fails may be on the disk all the same.
+            if not alone and self.part != ALONE:
+                self._record({_PART: ""})
+            return
+        lost = self.group(METADATA_GROUP) if groups else self.path / "groups"
+        if self.part == ALONE:
+            raise WrongDirectory(
+                f"{lost} is lost, which has the records of this broker: put it back (a volume that is not "
+                f"mounted, for one), or empty {self.path}, and a new broker begins there without them"
+            )
+        raise WrongDirectory(
+            f"{lost} is lost, which has the votes and records of node {node_id} of a cluster: put it back (a "
+            f"volume that is not mounted, for one), or empty {self.path}: then the node comes back as "
+            "another member, and other nodes send it what they have"
+        )
+
+
+def _number(meta: Path, properties: dict[str, str], name: str, default: str = "") -> int:
+    """Returns a number of the directory's properties. Raises WrongDirectory."""
+    number = parse_number(properties.get(name, default))
+    if number is None:
+        raise _unreadable(meta, name, properties)
+    return number
+
+
+def _unreadable(meta: Path, name: str, properties: dict[str, str]) -> WrongDirectory:
+    value = properties.get(name)
+    text = f"{name} is missing" if value is None else f"{name}={value[:MAX_SHOWN]}"
+    return WrongDirectory(
+        f"{meta} is damaged ({escape_unprintable(text)}): put it back from a copy, or choose another data "
+        "directory (--data-dir)"
+    )
 
 
 def describe_os_error(error: OSError) -> str:
@@ -224,7 +279,7 @@ def describe_os_error(error: OSError) -> str:
 def is_removed(path: Path) -> bool:
     """Returns whether a directory's node was removed from its cluster; False where it cannot be read."""
     try:
-        return _REMOVED in javaproperties.loads((path / META_NAME).read_text(encoding="utf-8"))
+        return _REMOVED in read_properties(path / META_NAME)
     except (OSError, ValueError):
         return False
 
@@ -232,10 +287,9 @@ def is_removed(path: Path) -> bool:
 def recorded_cluster(path: Path) -> str | None:
     """The cluster that a directory's node is of; None where it knows none, or cannot be read."""
     try:
-        properties: dict[str, str] = javaproperties.loads((path / META_NAME).read_text(encoding="utf-8"))
+        return read_properties(path / META_NAME).get(_CLUSTER)
     except (OSError, ValueError):
         return None
-    return properties.get(_CLUSTER)
 
 
 def _check_no_nodes_below(path: Path) -> None:
@@ -269,8 +323,9 @@ def lock_file(path: Path) -> int:
     except OSError as error:  # no directory in use: a file system without locks, for one
         os.close(lock)
         raise OSError(error.errno, f"cannot lock: {error.strerror}", str(path)) from error
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
+    with suppress(OSError):  # it is for operators only, and the disk may be full
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
     return lock
 
 
@@ -287,15 +342,20 @@ def write_flushed(path: Path, text: str, mode: int = 0o666) -> None:
     Args: mode: its permissions, of which the process's mask takes some.
     """
     temporary = path.with_suffix(".new")
-    temporary.unlink(missing_ok=True)  # it may have other permissions
-    with open(
-        temporary, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, mode)
-    ) as stream:
-        stream.write(text)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(temporary, path)
-    _flush_names(path.parent)
+    try:
+        temporary.unlink(missing_ok=True)  # it may have other permissions
+        with open(
+            temporary, "w", encoding="utf-8", opener=lambda name, flags: os.open(name, flags, mode)
+        ) as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+        _flush_names(path.parent)
+    except OSError as error:
+        if error.filename is None:  # a write's error names no file
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
 
 
 def _flush_names(path: Path) -> None:

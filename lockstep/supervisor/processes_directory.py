@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-import javaproperties
-
 from lockstep.broker.node.data_directory import (
     META_NAME,
     PROCESSES_NAME,
@@ -24,6 +22,7 @@ from lockstep.broker.node.data_directory import (
     unlock_file,
     write_flushed,
 )
+from lockstep.broker.node.properties_file import parse_number, read_properties
 from lockstep.protocol.printable import escape_unprintable
 from lockstep.storage.types import NewerFormat
 
@@ -65,18 +64,18 @@ def recorded_number(path: Path) -> int:
     """The number of nodes at the last start; 0 for a new directory. Raises WrongDirectory, NewerFormat."""
     record = path / PROCESSES_NAME
     try:
-        fields: dict[str, str] = javaproperties.loads(record.read_text(encoding="utf-8"))
+        fields = read_properties(record)
     except FileNotFoundError:
         return 0
     except (ValueError, OSError) as error:
         text = describe_os_error(error) if isinstance(error, OSError) else str(error)
         raise WrongDirectory(f"{record} cannot be read: {escape_unprintable(text)}") from None
-    form, number = fields.get("format", ""), fields.get("processes", "")
-    if form.isdecimal() and int(form) > FORMAT:
+    form, number = parse_number(fields.get("format", "")), parse_number(fields.get("processes", ""))
+    if form is not None and form > FORMAT:
         raise NewerFormat(f"{record} has format {form}; this version of Lockstep knows up to {FORMAT}")
-    if not form.isdecimal() or not number.isdecimal() or not int(number):
+    if form is None or not number:
         raise WrongDirectory(f"{record} was not written by Lockstep; choose another data directory")
-    return int(number)
+    return number
 
 
 def _check_no_other_data(path: Path) -> None:

@@ -18,11 +18,9 @@ from lockstep.broker import server
 from lockstep.broker.main import ready_line
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
 from lockstep.broker.network.listeners import connection_limit
-from lockstep.broker.node import cluster_node
 from lockstep.broker.node.data_directory import DataDirectory
 from lockstep.broker.node.local_groups import LocalGroups
 from lockstep.broker.peers import quorum_watch
-from lockstep.broker.peers.peer_rpc import PeerRpc
 from lockstep.broker.server import Broker, CannotStart
 from lockstep.broker.settings.config import Settings
 from lockstep.broker.settings.properties import ConfigError
@@ -300,67 +298,6 @@ async def test_a_wiped_node_comes_back_as_another_member(start_cluster: StartClu
     assert leader is not None
     (tmp,) = {(cluster.directory / "3" / "meta.properties").read_text().count("part=stranger")}
     assert tmp == 1
-
-
-@each_case("leaders_log", ["first", "last"])
-async def test_a_wiped_node_is_no_founder_while_the_others_open_their_logs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, leaders_log: str
-) -> None:
-    """They dial it before that; group 0 is opened first, and on one of them nothing is open."""
-    monkeypatch.setattr(cluster_node, "UNDECIDED_SECONDS", 0.2)
-    cluster = BrokerCluster(tmp_path / leaders_log)
-    may_open, open_group = asyncio.Event(), LocalGroups.open
-
-    async def slow(groups: LocalGroups, number: int, founders: tuple[int, ...] = ()) -> LogGroup:
-        node_id = groups._settings.node_id
-        if node_id == 2 or (node_id == 3 and (number > 0 or leaders_log == "last")):
-            await may_open.wait()
-        return await open_group(groups, number, founders)
-
-    try:
-        await cluster.start()
-        await cluster.settled()
-        await cluster.create("t")
-        await cluster.stop()
-        cluster.wipe(1)
-        with monkeypatch.context() as patched:
-            patched.setattr(LocalGroups, "open", slow)
-            others = [asyncio.create_task(cluster.start(node_id)) for node_id in (2, 3)]
-            await cluster.start(1)
-            nodes = cluster.brokers[1].assembly.nodes
-            await until(lambda: nodes.statuses.keys() == {2, 3}, 20.0)
-            await asyncio.sleep(0.3)  # it looks at them every 50 ms
-            meta = (cluster.directory / "1" / "meta.properties").read_text()
-            may_open.set()
-            await asyncio.gather(*others)
-        assert "part=\n" in meta or "part=stranger\n" in meta
-        if leaders_log == "last":
-            told = "node 1 has no data and waits: nodes 2, 3 belong to a cluster that no node here knows yet"
-            assert caplog.text.count(told) == 1
-        await cluster.settled()
-        assert "part=stranger\n" in (cluster.directory / "1" / "meta.properties").read_text()
-    finally:
-        may_open.set()
-        await cluster.close()
-
-
-async def test_a_founder_that_stopped_before_there_was_a_leader_founds_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its part is recorded and its log is empty, and the other one comes with an empty directory."""
-    cluster = BrokerCluster(tmp_path, 2)
-    try:
-        with monkeypatch.context() as patched:
-            patched.setattr(PeerRpc, "send", lambda *arguments: None)
-            await cluster.start()
-            await until(lambda: all(broker.groups for broker in cluster.brokers.values()), 20.0)
-            await cluster.stop()
-        cluster.wipe(2)
-        await cluster.start()
-        await cluster.settled()
-    finally:
-        await cluster.close()
-    assert "part=founder\n" in (tmp_path / "2" / "meta.properties").read_text()
 
 
 async def test_everything_stopped_and_started_again(start_cluster: StartCluster) -> None:

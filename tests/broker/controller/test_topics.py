@@ -20,7 +20,7 @@ from lockstep.broker.metadata.metadata_image import (
 )
 from lockstep.broker.metadata.topic_names import check_name
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.server import Broker
+from lockstep.broker.server import Broker, CannotStart
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.ids import format_uuid
 from lockstep.storage.types import Backlogged, NotLeader, StorageError
@@ -404,8 +404,12 @@ async def test_data_without_their_metadata_are_refused_and_kept(
     await broker.stop()
     metadata = tmp_path / "data" / "groups" / "0"
     metadata.rename(tmp_path / "saved")
+    with pytest.raises(CannotStart, match=r"groups/0 is lost"):
+        await start_broker()
+    metadata.mkdir()
     for _ in range(2):
-        with pytest.raises(StorageError, match=r"groups/0 of the data directory was lost"):
+        words = r"is empty, but log group 1 holds partitions: groups/0 of the data directory was lost"
+        with pytest.raises(StorageError, match=words):
             await start_broker()
     shutil.rmtree(metadata)
     (tmp_path / "saved").rename(metadata)

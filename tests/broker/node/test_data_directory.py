@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import tempfile
 import threading
 import time
@@ -12,12 +13,21 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.broker.metadata.metadata_version import LATEST_VERSION
 from lockstep.broker.node import data_directory
-from lockstep.broker.node.data_directory import DataDirectory, DirectoryInUse, WrongDirectory
+from lockstep.broker.node.data_directory import (
+    DataDirectory,
+    DirectoryInUse,
+    WrongDirectory,
+    describe_os_error,
+    is_removed,
+    recorded_cluster,
+)
 from lockstep.broker.server import Broker
 from lockstep.storage.log.file_system import RealFileSystem
 from lockstep.storage.types import NewerFormat
 from tests.broker.conftest import small_settings
+from tests.support.cases import each_case
 
 
 def test_one_broker_at_a_time(tmp_path: Path) -> None:
@@ -129,14 +139,12 @@ def test_a_recorded_metadata_version_keeps_older_brokers_out(
     directory.close()
     text = (tmp_path / "meta.properties").read_text()
     assert "format=2\n" in text and "metadata.version=9\n" in text, "brokers without versions know format 1"
+    directory.group(0).mkdir(parents=True)
     again = DataDirectory(tmp_path, 1)
     assert again.metadata_version == 9
     again.close()
     monkeypatch.setattr(data_directory, "LATEST_VERSION", 8)
     with pytest.raises(NewerFormat, match="metadata have version 9, this Lockstep supports up to 8"):
-        DataDirectory(tmp_path, 1)
-    (tmp_path / "meta.properties").write_text(text.replace("=9", "=x"))
-    with pytest.raises(NewerFormat, match="metadata have version x"):
         DataDirectory(tmp_path, 1)
 
 
@@ -197,12 +205,129 @@ def test_what_could_not_be_written_is_not_known(tmp_path: Path, monkeypatch: pyt
     directory.close()
 
 
+@each_case(
+    ("text", "error", "words"),
+    [
+        ("node.id=1\npart=\nmetadata.version=-1\n", WrongDirectory, "is damaged (metadata.version=-1)"),
+        ("node.id=1\npart=\nmetadata.version=abc\n", WrongDirectory, "is damaged (metadata.version=abc)"),
+        ("node.id=1\npart=\nmetadata.version=\n", WrongDirectory, "is damaged (metadata.version=)"),
+        (f"node.id=1\npart=\nmetadata.version={'9' * 5000}\n", WrongDirectory, f"version={'9' * 40})"),
+        ("node.id=1\npart=\nmetadata.version=99\n", NewerFormat, "start a newer Lockstep"),
+        ("node.id=1\npart=al\n", WrongDirectory, "is damaged (part=al)"),
+        ("node.id=1\npart=", WrongDirectory, "cannot be read: it is cut short"),
+        ("node.id=1\n", WrongDirectory, "is damaged (part is missing)"),
+        ("part=alone\n", WrongDirectory, "is damaged (node.id is missing)"),
+    ],
+)
+@each_case("alone", [True, False])
+def test_damaged_properties_are_named(
+    tmp_path: Path, text: str, error: type[Exception], words: str, alone: bool
+) -> None:
+    (tmp_path / "meta.properties").write_text(f"format=1\n{text}")
+    with pytest.raises(error, match=re.escape(words)):
+        DataDirectory(tmp_path, 1, alone=alone)
+
+
+def test_a_format_of_many_digits_is_damage(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text(f"format={'1' * 5000}\nnode.id=1\npart=\n")
+    with pytest.raises(WrongDirectory, match="is damaged"):
+        DataDirectory(tmp_path, 1)
+
+
+def test_a_pipe_in_place_of_the_properties_stops_no_start(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "meta.properties")
+    with pytest.raises(OSError, match=r"not a regular file.*meta\.properties"):
+        DataDirectory(tmp_path, 1)
+    assert not is_removed(tmp_path) and recorded_cluster(tmp_path) is None
+
+
+@each_case(
+    ("record", "arguments"),
+    [("record_registered", ()), ("record_cluster", ("id",)), ("record_metadata_version", (LATEST_VERSION,))],
+)
+@each_case("left", [(), ("1",)], ids=["no groups", "group 1"])
+def test_a_node_of_a_cluster_without_its_log_groups_does_not_start(
+    tmp_path_factory: pytest.TempPathFactory,
+    record: str,
+    arguments: tuple[object, ...],
+    left: tuple[str, ...],
+) -> None:
+    path = tmp_path_factory.mktemp("data")
+    directory = DataDirectory(path, 1, alone=False)
+    directory.record_part("founder")
+    getattr(directory, record)(*arguments)
+    for number in left:
+        directory.group(int(number)).mkdir(parents=True)
+    directory.close()
+    before = (path / "meta.properties").read_text()
+    lost = re.escape(str(path / "groups" / "0" if left else path / "groups"))
+    with pytest.raises(WrongDirectory, match=rf"^{lost} is lost.* put it back .*or empty {path}: then"):
+        DataDirectory(path, 1, alone=False)
+    assert (path / "meta.properties").read_text() == before
+    directory.group(0).mkdir(parents=True)
+    DataDirectory(path, 1, alone=False).close()
+
+
+@each_case("part", ["founder", "stranger"])
+def test_a_part_that_was_recorded_and_undone_is_none(
+    tmp_path_factory: pytest.TempPathFactory, part: str
+) -> None:
+    """The directory's flush failed after the record, so the groups were removed; then the process ended."""
+    path = tmp_path_factory.mktemp("data")
+    directory = DataDirectory(path, 1, alone=False)
+    directory.record_part(part)
+    directory.close()
+    again = DataDirectory(path, 1, alone=False)
+    assert again.part == ""
+    again.close()
+
+
+@each_case("alone", [True, False])
+def test_a_node_alone_without_its_log_groups_does_not_start(tmp_path: Path, alone: bool) -> None:
+    directory = DataDirectory(tmp_path, 1)
+    directory.close()
+    directory = DataDirectory(tmp_path, 1)  # a first start that was killed early
+    directory.record_metadata_version(LATEST_VERSION)
+    directory.close()
+    with pytest.raises(
+        WrongDirectory, match=rf"^{tmp_path}/groups is lost.*put it back.*or empty {tmp_path}"
+    ):
+        DataDirectory(tmp_path, 1, alone=alone)
+    for each in (tmp_path / "meta.properties", tmp_path / ".lock"):
+        each.unlink()
+
+
+@each_case("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_full_disk_stops_no_start_over_the_process_id(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    DataDirectory(tmp_path, 1).close()
+
+    def fail(*arguments: object) -> int:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as full:
+        full.setattr(os, "pwrite", fail)
+        DataDirectory(tmp_path, 1).close()
+
+
+def test_a_full_disk_is_named_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match="No space left") as caught:
+        data_directory.write_flushed(tmp_path / "meta.properties", "x\n")
+    assert describe_os_error(caught.value) == f"{tmp_path}/meta.properties: no space left on device"
+
+
 def test_groups(tmp_path: Path) -> None:
     directory = DataDirectory(tmp_path, 1)
     assert directory.groups() == []
     for number in (10, 2, 0):
         directory.group(number).mkdir(parents=True)
-    (tmp_path / "groups" / "note").touch()
+    for name in ("note", "9" * 200, "-1", "07", "\N{ARABIC-INDIC DIGIT THREE}"):
+        (tmp_path / "groups" / name).mkdir()
     assert directory.groups() == [0, 2, 10]
     directory.close()
 

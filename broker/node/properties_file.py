@@ -1,0 +1,37 @@
+"""Reading the properties files of a data directory, which may be damaged in any way."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+import javaproperties
+
+MAX_NUMBER: Final = 2**31 - 1
+_MAX_BYTES: Final = 1 << 20
+
+
+def read_properties(path: Path) -> dict[str, str]:
+    """Returns a properties file's content. Raises OSError, also where it is no regular file; ValueError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for a writer
+    with open(descriptor, "rb") as stream:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "not a regular file", str(path))
+        data = stream.read(_MAX_BYTES + 1)
+    if len(data) > _MAX_BYTES:
+        raise ValueError(f"it has more than {_MAX_BYTES} bytes")
+    if data and not data.endswith(b"\n"):
+        raise ValueError("it is cut short: its last line has no end")
+    properties: dict[str, str] = javaproperties.loads(data.decode("utf-8"))
+    return properties
+
+
+def parse_number(text: str) -> int | None:
+    """Returns a number in decimal digits; None for any other text, and for one above `MAX_NUMBER`."""
+    if not (text.isascii() and text.isdecimal() and len(text) <= len(str(MAX_NUMBER))):
+        return None
+    number = int(text)
+    return number if number <= MAX_NUMBER else None
