@@ -173,6 +173,18 @@ def has_missing_records(log: DataLog, partition: PartitionLog) -> bool:
     return not all(each.is_possible for each in _current_ranges(log, partition))
 
 
+def has_damaged_records(log: DataLog, control: ControlPartition) -> bool:
+    """Returns whether records of open partitions above their log starts are damaged in a file and not
+    skipped. For any thread."""
+    return any(
+        each.sequence != NO_SEGMENT
+        and not each.is_skipped
+        and each.local_id in control.partitions
+        and each.end_offset > control.partitions[each.local_id].log_start_offset
+        for each in log.damage.known()
+    )
+
+
 def _current_ranges(log: DataLog, partition: PartitionLog) -> Iterator[DamagedRange]:
     for each in log.damage.missing.get(partition.local_id, ()):
         if not each.is_skipped and is_still_missing(log, partition, each):

@@ -24,6 +24,7 @@ from lockstep.storage.types import NO_SEGMENT, StorageError
 
 if TYPE_CHECKING:
     from lockstep.storage.replica import Replica
+    from lockstep.storage.segment_repair import SegmentRepair
     from lockstep.storage.segment_sealer import SegmentSealer
 
 log_of_repairs = logging.getLogger(__name__)
@@ -48,6 +49,11 @@ class ReadRepair:
         """By the segment's sequence number: the loop time before which no further repair begins."""
         replica.log.call_on_corrupt_frames(partial(_call_soon, asyncio.get_running_loop(), self.begin))
         replica.repairing.on_corrupt_above_checkpoint = self.begin
+
+    @property
+    def segment_repair(self) -> SegmentRepair:
+        """The group's repairs, whoever begins them."""
+        return self._replica.repairing
 
     async def repair(self, sequence: int, wait_s: float) -> bool:
         """Repair a segment; True if it verifies within `wait_s`.

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from functools import partial
 
@@ -55,6 +55,7 @@ class _Repair:
         "is_busy",
         "last_index",
         "later",
+        "senders",
         "sequence",
         "tried",
         "without_peers",
@@ -77,6 +78,8 @@ class _Repair:
         self.without_peers = False
         """All members got the request, and repair was tried without them."""
         self.tried: list[int] = []
+        self.senders: set[int] = set()
+        """The members whose frames were taken."""
 
     @property
     def next_index(self) -> int:
@@ -115,7 +118,9 @@ class SegmentRepair:
         "_stopped",
         "_threads",
         "_timer",
+        "on_corrupt",
         "on_corrupt_above_checkpoint",
+        "on_repaired",
         "repaired",
     )
 
@@ -150,6 +155,10 @@ class SegmentRepair:
         """Called with a corrupt segment that a scrub found and that cannot be rewritten yet."""
         self.repaired = 0
         """Segments written afresh since the start."""
+        self.on_corrupt: Callable[[int], None] = self._log_corrupt
+        """Called with the sequence number of a segment whose repair begins; the broker names its records."""
+        self.on_repaired: Callable[[int, Sequence[int]], None] = self._log_repaired
+        """Called with the sequence number of a repaired segment, and the members whose frames were taken."""
 
     def stop(self) -> None:
         """Sends no further request, and reads nothing."""
@@ -216,11 +225,23 @@ class SegmentRepair:
         (chain,) = chains
         if chain is None:
             return
-        log_of_repairs.warning("log group %d: segment %d is corrupt", self._log.group_id, sequence)
+        self.on_corrupt(sequence)
         self._repair = _Repair(sequence, first_index, last_index, chain)
         self._ended.clear()
         self._begun += 1
         self._request_next()
+
+    def _log_corrupt(self, sequence: int) -> None:
+        log_of_repairs.warning("log group %d: segment %d is corrupt", self._log.group_id, sequence)
+
+    def _log_repaired(self, sequence: int, members: Sequence[int]) -> None:
+        text = ", ".join(map(str, members)) or "none"
+        log_of_repairs.info(
+            "log group %d: segment %d is repaired, with frames of members: %s",
+            self._log.group_id,
+            sequence,
+            text,
+        )
 
     def _request_next(self) -> None:
         """Sends the request to the next member that has not got it since the last chunk arrived."""
@@ -357,6 +378,7 @@ class SegmentRepair:
 
     def _take(self, repair: _Repair, frames: list[Frame], sender: int) -> None:
         repair.frames += frames
+        repair.senders.add(sender)
         assert frames[-1].head is not None
         repair.chain = chain_of(frames[-1].head)
         repair.tried = [peer for peer in repair.tried if peer != sender]
@@ -383,9 +405,7 @@ class SegmentRepair:
         if error is None:
             self.repaired += 1
             if repair is not None:
-                log_of_repairs.warning(
-                    "log group %d: segment %d is whole again", self._log.group_id, repair.sequence
-                )
+                self.on_repaired(repair.sequence, sorted(repair.senders))
         elif isinstance(
             error, ValueError | FramesUnavailable | StorageFull | WriteFailed | CorruptLog | OSError
         ):

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from lockstep.storage.group_options import node_of
 from lockstep.storage.missing_records import is_still_missing
 from lockstep.storage.types import NO_PARTITION, NO_SEGMENT
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from lockstep.broker.metadata.metadata_cache import MetadataCache
     from lockstep.storage.log.damage import DamagedRange
     from lockstep.storage.log_group import LogGroup
+    from lockstep.storage.segment_repair import SegmentRepair
 
 log = logging.getLogger("lockstep.damage")
 
@@ -26,6 +29,8 @@ Document = dict[str, Any]
 
 MAX_REPORTED_RANGES: Final = 200
 """LIMIT. Ranges of one node in the cluster's status."""
+MAX_NAMED_RANGES: Final = 20
+"""LIMIT. Ranges of one log file that one log line names."""
 
 
 def group_damage(cluster: MetadataCache, group_id: int, group: LogGroup) -> list[Document]:
@@ -90,35 +95,79 @@ def node_names(node_ids: Sequence[int]) -> str:
 
 
 def _text(damage: Document, state: str) -> str:
+    return _joint_text([damage], state)
+
+
+def _joint_text(ranges: Sequence[Document], state: str) -> str:
+    """Ranges of one log file in one text: `t-0: offset 5, t-1: offsets 3 to 4 are damaged (...)`."""
+    places = [_place(each) for each in ranges[:MAX_NAMED_RANGES]]
+    if len(ranges) > MAX_NAMED_RANGES:
+        places.append(f"{len(ranges) - MAX_NAMED_RANGES} more")
+    is_one = len(ranges) == 1 and ranges[0]["first_offset"] == ranges[0]["last_offset"]
+    verb = "is" if is_one and ranges[0]["topic"] is not None else "are"
+    return f"{', '.join(places)} {verb} {state} ({where_damaged(ranges[0])})"
+
+
+def _place(damage: Document) -> str:
     first, last = damage["first_offset"], damage["last_offset"]
-    where = where_damaged(damage)
     if damage["topic"] is None:
-        return f"log entries {first} to {last} are {state} ({where})"
-    offsets = f"offset {first} is" if first == last else f"offsets {first} to {last} are"
-    return f"{damage['topic']}-{damage['partition']}: {offsets} {state} ({where})"
+        return f"log entries {first} to {last}"
+    offsets = f"offset {first}" if first == last else f"offsets {first} to {last}"
+    return f"{damage['topic']}-{damage['partition']}: {offsets}"
 
 
 class HealedDamageLog:
-    """Logs each damaged range of this node that was known at the last update and is not any more."""
+    """Logs the damaged ranges of this node that were known at the last update and are not any more, in one
+    line for each log file; and a line for each repair that begins."""
 
     def __init__(self, cluster: MetadataCache) -> None:
         self._cluster = cluster
         self._known: list[Document] = []
+        self._followed: set[SegmentRepair] = set()
+        """The repairs of the log groups, which call this object."""
+        self._sources: dict[tuple[int, int], Sequence[int]] = {}
+        """The nodes that sent the frames of a repaired file, by log group and file, until that is logged."""
 
     def update(self) -> None:
         """Compare the known ranges with those of the last update."""
+        self._follow_repairs()
         before, self._known = self._known, []
         for group_id, group in sorted(self._cluster.groups.items()):
             self._known += group_damage(self._cluster, group_id, group)
+        healed: dict[tuple[int, int, str], list[Document]] = {}
         for each in before:
             if not any(_overlap(each, other) for other in self._known):
-                state = "no longer missing" if each["segment"] == NO_SEGMENT else "no longer damaged"
-                log.warning("%s: %s", _text(each, state), self._reason(each))
+                healed.setdefault((each["group"], each["segment"], self._reason(each)), []).append(each)
+        for (_, sequence, reason), ranges in healed.items():
+            state = "no longer missing" if sequence == NO_SEGMENT else "no longer damaged"
+            log.info("%s: %s", _joint_text(ranges, state), reason)
+        self._sources.clear()
+
+    def _follow_repairs(self) -> None:
+        current = {each.read_repair.segment_repair: id_ for id_, each in self._cluster.groups.items()}
+        for repair in current.keys() - self._followed:
+            repair.on_corrupt = partial(self._on_corrupt, current[repair])
+            repair.on_repaired = partial(self._on_repaired, current[repair])
+        self._followed = set(current)
+
+    def _on_corrupt(self, group_id: int, sequence: int) -> None:
+        group = self._cluster.groups.get(group_id)
+        if group is not None:
+            found = group_damage(self._cluster, group_id, group)
+            self._known += [each for each in found if each not in self._known]
+            if not group.raft.alone and (ranges := [each for each in found if each["segment"] == sequence]):
+                log.warning("%s: requesting them from other nodes", _joint_text(ranges, "damaged"))
+
+    def _on_repaired(self, group_id: int, sequence: int, members: Sequence[int]) -> None:
+        self._sources[group_id, sequence] = sorted({node_of(each) for each in members})
+        self.update()
 
     def _reason(self, damage: Document) -> str:
         group, sequence = self._cluster.groups.get(damage["group"]), damage["segment"]
         if sequence == NO_SEGMENT:
             return "they are deleted, or a snapshot has brought them"
+        if sources := self._sources.get((damage["group"], sequence)):
+            return f"repaired from {node_names(sources)}"
         if group is None or all(sequence != each.sequence for each in group.log.segments()):
             return "the log file was deleted"
         return "the records are deleted" if group.log.damage.is_damaged(sequence) else "the log file verifies"

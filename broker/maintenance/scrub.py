@@ -26,6 +26,8 @@ log = logging.getLogger("lockstep.scrubbing")
 
 CHECK_SECONDS: Final = 30.0
 """The interval of the checks for due segments."""
+POLL_SECONDS: Final = 1.0
+"""The interval at which new damage is looked for: it is repaired at once."""
 RETRY_SECONDS: Final = 60.0
 """A corrupt segment is read again after so long, then after twice as long, and so on ..."""
 MAX_RETRY_SECONDS: Final = 3600.0
@@ -79,10 +81,26 @@ class Scrubber:
         """By log group: the time from which its segments are read again if a read meets corruption."""
 
     async def run(self) -> None:
-        """Check periodically, until cancelled."""
+        """Check periodically, and soon after damage was found, until cancelled."""
         while True:
-            await asyncio.sleep(CHECK_SECONDS)
+            until = self._monotonic() + CHECK_SECONDS
+            while self._monotonic() < until and not self._is_repair_due():
+                await asyncio.sleep(POLL_SECONDS)
+                self._healed_log.update()
             await self.check()
+
+    def _is_repair_due(self) -> bool:
+        """Returns whether a group met corruption that can be repaired now. Until a leader is known, no other
+        member is reached, and a repair would fail and be repeated much later."""
+        now = self._monotonic()
+        return any(
+            group.log.corruption_found and group.leader_id > 0 and self._may_retry(group_id, now)
+            for group_id, group in self._cluster.groups.items()
+        )
+
+    def _may_retry(self, group_id: int, now: float) -> bool:
+        last = self._suspect_groups.get(group_id)
+        return last is None or now >= last.due
 
     async def check(self) -> int:
         """Read the due segments, each once; returns how many."""
@@ -111,14 +129,17 @@ class Scrubber:
             while self._due_files >= 1:
                 self._due_files -= 1
                 due.append(self._next(log_files))
-        scrubbed = sum([await self._scrub(log_file) for log_file in dict.fromkeys(due)])
         self._healed_log.update()
+        scrubbed = 0
+        for log_file in dict.fromkeys(due):
+            scrubbed += await self._scrub(log_file)
+            self._healed_log.update()
         return scrubbed
 
     def _is_suspect(self, group_id: int, now: float) -> bool:
         """True if a read met corruption in this group, and a scrub of it is due."""
         last, data_log = self._suspect_groups.get(group_id), self._cluster.groups[group_id].log
-        if last is not None and now < last.due:
+        if not self._may_retry(group_id, now):
             return False
         if not data_log.corruption_found:
             self._suspect_groups.pop(group_id, None)

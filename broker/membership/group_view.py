@@ -33,7 +33,7 @@ class DesiredMembers:
     """Whether each node's disk is full or cannot be written, the leader's own included; absent: it has
     reported none."""
     incomplete: Set[int] = frozenset()
-    """The nodes with missing records of this group that are not skipped, the leader included."""
+    """The nodes with missing or damaged records of this group that are not skipped, the leader included."""
 
 
 @dataclass(frozen=True, slots=True)

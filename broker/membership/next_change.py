@@ -4,9 +4,9 @@ Invariants: a missing status removes no member, only the desired members do, or 
 member id; a member votes only once it is up to date; one voter is added, removed or replaced at a time; the
 voters after a change have a majority that is up to date; there are fewer of them only where fewer are
 desired; a leader transfers its leadership before it is removed. A future voter is a learner first. A node
-with a full disk, or one with missing records, does not become the leader where another could. Does not: know
-time or request anything: `transfer_backoff` and `reconciler` do. Source: Raft thesis, sections 4.2 and 6.4 of
-the paper (learners, joint consensus); the rules of a member's incarnations: docs/decisions/0013.
+with a full disk, or one with missing or damaged records, does not become the leader where another could. Does
+not: know time or request anything: `transfer_backoff` and `reconciler` do. Source: Raft thesis, sections 4.2
+and 6.4 of the paper (learners, joint consensus); the rules of a member's incarnations: docs/decisions/0013.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def preferred_leader(view: GroupView) -> int | None:
 
 
 def healthier_leader(view: GroupView) -> Transfer | None:
-    """Returns the transfer away from a leader that cannot write, or else from one with missing records: to a
-    member whose node reports that it can write, and in the second case that none are missing."""
+    """Returns the transfer away from a leader that cannot write, or else from one with missing or damaged
+    records: to a member whose node reports that it can write, and in the second case that it has all."""
     if not view.no_change_pending:
         return None
     node, desired = node_of(view.leader), view.desired
@@ -77,7 +77,7 @@ def healthier_leader(view: GroupView) -> Transfer | None:
         unfit = desired.incomplete | {each for each, full in desired.unwritable.items() if full}
         successor = next((each for each in _successors(view) if node_of(each) not in unfit), None)
         if successor is not None:
-            return Transfer(successor, f"records are missing at node {node}")
+            return Transfer(successor, f"records are missing or damaged at node {node}")
     return None
 
 

@@ -116,7 +116,8 @@ class Reconciler:
         if view.desired.unwritable.get(node_id):
             raise TransferRejected(f"the disk of node {node_id} is full or cannot be written")
         if node_id in view.desired.incomplete and node_of(view.leader) not in view.desired.incomplete:
-            raise TransferRejected(f"records of group {self._group.group_id} are missing at node {node_id}")
+            group_id = self._group.group_id
+            raise TransferRejected(f"records of group {group_id} are missing or damaged at node {node_id}")
         try:
             self._transfer(member, "as was requested")
         except ConfigurationRejected as rejection:

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from lockstep.broker.maintenance.damage import damage_text, group_damage
+from typing import Final
+
+from lockstep.broker.maintenance.damage import damage_text, node_damage
 from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.peers.node_registry import NodeRegistry
+
+MAX_NAMED_RANGES: Final = 5
+"""LIMIT. Damaged ranges in the reason; `lockstep cluster status` has all."""
 
 
 def unhealthy_reason(
     cluster: MetadataCache, nodes: NodeRegistry, is_stopping: bool, failed: BaseException | None
 ) -> str:
-    """The first reason, in one line; "" where it serves. Args: failed: what ended the broker, if anything."""
+    """The first reason, in one line, of damage several ranges; "" where it serves.
+
+    Args: failed: what ended the broker, if anything.
+    """
     return " ".join(_unhealthy_reason(cluster, nodes, is_stopping, failed).split())
 
 
@@ -35,7 +43,6 @@ def _unhealthy_reason(
             return f"log group {group_id}: the log cannot be written: {group.log.write_error}"
         if nodes.live_leader_of(group_id) < 0:
             return f"log group {group_id}: no leader is known"
-        for each in group_damage(cluster, group_id, group):
-            if not each["given_up"]:
-                return damage_text(each)
-    return ""
+    damage = [damage_text(each) for each in node_damage(cluster) if not each["given_up"]]
+    more = len(damage) - MAX_NAMED_RANGES
+    return "; ".join(damage[:MAX_NAMED_RANGES]) + (f"; and {more} more ranges" if more > 0 else "")

@@ -17,7 +17,7 @@ from lockstep.broker.peers.metadata_versions import MetadataVersions
 from lockstep.broker.peers.node_status import Status
 from lockstep.broker.requests.endpoint import Endpoint
 from lockstep.build_info import build
-from lockstep.storage.missing_records import must_not_spread
+from lockstep.storage.missing_records import has_damaged_records, must_not_spread
 
 if TYPE_CHECKING:
     from lockstep.storage.log_group import LogGroup
@@ -29,6 +29,8 @@ CUT_OFF_SECONDS: Final = 0.5
 LISTED_SECONDS: Final = 9.0
 """For so long clients still see a silent node, as in Kafka (broker.session.timeout.ms): librdkafka
 may wait for ever for a group's coordinator that metadata leaves out for a moment (decision 20)."""
+REPAIR_SECONDS: Final = 5.0
+"""A repair of a damaged segment takes about a second, some more where it is sealed first."""
 NOBODY: Final = -1
 
 BUILD: Final = build()
@@ -66,6 +68,8 @@ class NodeRegistry:
         self.is_removed = False
         """Whether a controller has reported that this node was removed from the cluster: then clients do not
         see it."""
+        self._damaged_since: dict[int, float | None] = {}
+        """Log group -> the time from which records of it are damaged here; None: they are not."""
         self._leaders: dict[int, tuple[int, int]] = {}
         """Log group -> (term, node), by other nodes' reports."""
         self._out_of_sync: dict[int, tuple[int, tuple[int, ...]]] = {}
@@ -207,7 +211,8 @@ class NodeRegistry:
     # --- who has all records --------------------------------------------------------------------------------
 
     def own_incomplete(self) -> tuple[int, ...]:
-        """The log groups of which records are missing here that are not skipped."""
+        """The log groups of which records are missing here that are not skipped, or are damaged and not
+        repaired soon."""
         return tuple(sorted(each for each in self.groups if self._misses_records(self.node_id, each)))
 
     def incomplete(self, group: int) -> frozenset[int]:
@@ -224,7 +229,19 @@ class NodeRegistry:
             status = self.statuses.get(node_id)
             return status is not None and group in status.incomplete
         own = self.groups.get(group)
-        return own is not None and must_not_spread(own.log, own.control)
+        return own is not None and (must_not_spread(own.log, own.control) or self._is_damaged(group, own))
+
+    def _is_damaged(self, group_id: int, group: LogGroup) -> bool:
+        """Returns whether records of a group are damaged here since this node opened it, or for longer than a
+        repair takes: a single repair while running is no reason for another leader."""
+        if not has_damaged_records(group.log, group.control):
+            self._damaged_since[group_id] = None
+            return False
+        now = self._monotonic()
+        since = self._damaged_since.setdefault(group_id, now - REPAIR_SECONDS)
+        if since is None:
+            self._damaged_since[group_id] = since = now
+        return now - since >= REPAIR_SECONDS
 
     # --- what runs ---------------------------------------------------------------------------------------
 

@@ -42,8 +42,8 @@ class Status:
     """Whether it cannot write its log though its disk is not full; None where it does not report it, as older
     versions."""
     incomplete: tuple[int, ...] = ()
-    """The log groups with missing records on it that are not skipped; older versions do not report
-    them."""
+    """The log groups with missing records on it, or damaged ones, that are not skipped; older versions do not
+    report them."""
     founding: bool | None = None
     """It is a founder whose log is open and has no entry yet; None where it does not report it, as older
     versions."""

@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 from lockstep.broker.controller import damage_reports
+from lockstep.broker.maintenance import scrub
 from lockstep.broker.maintenance.damage import damage_text, node_damage
 from lockstep.broker.metrics.health import unhealthy_reason
 from lockstep.broker.peers.peer_rpc import RequestKind
@@ -271,6 +272,7 @@ async def test_a_real_consumer_hears_of_what_cannot_be_read(start_broker: StartB
 async def test_a_start_that_knows_of_damage_says_so_and_healing_is_said(
     start_broker: StartBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     broker, client = await damaged(start_broker)
     assert not any("known to be damaged" in each for each in caplog.messages), "nobody knows yet"
     assert (await read(client, {0: 5}))[0].error_code == ErrorCode.CORRUPT_MESSAGE
@@ -292,6 +294,43 @@ async def test_a_start_that_knows_of_damage_says_so_and_healing_is_said(
     (line,) = [each for each in caplog.messages if "no longer damaged" in each]
     assert line.startswith("t-0: offset 5 is no longer damaged (log group 1, log file ")
     assert line.endswith(": the log file verifies")
+
+
+async def test_a_node_alone_says_that_a_restored_file_verifies(
+    start_broker: StartBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, client = await damaged(start_broker)
+    assert (await read(client, {0: 5}))[0].error_code == ErrorCode.CORRUPT_MESSAGE
+    await client.close()
+    await broker.stop()
+    restore(broker.settings.directory, value(10))
+    monkeypatch.setattr(scrub, "POLL_SECONDS", 0.05)
+    caplog.set_level("INFO")
+    caplog.clear()
+    broker = await start_broker()
+    await until(lambda: not _trouble(broker), 10)
+    (line,) = [each for each in caplog.records if "no longer damaged" in each.getMessage()]
+    assert line.levelname == "INFO"
+    assert line.getMessage().startswith("t-0: offset 5 is no longer damaged (log group 1, log file ")
+
+
+async def test_health_names_every_damaged_range(start_broker: StartBroker) -> None:
+    broker = await start_broker()
+    client = await Client.connect(broker.port)
+    await fill(client)
+    await client.close()
+    await broker.stop()
+    for number in (2, 5, *range(8, 30, 4)):
+        change(broker.settings.directory, value(number))
+    broker = await start_broker()
+    client = await Client.connect(broker.port)
+    await read(client, {0: 1, 1: 2})
+    first, second = map(damage_text, node_damage(broker.assembly.cluster))
+    assert _trouble(broker) == f"{first}; {second}"
+    for number in range(8, 30, 4):
+        await read(client, {0: number // 2})
+    assert _trouble(broker).endswith("; and 3 more ranges") and _trouble(broker).count("; ") == 5
+    await client.close()
 
 
 async def test_giving_up_names_the_node_that_did_not_answer(

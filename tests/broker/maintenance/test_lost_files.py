@@ -6,12 +6,14 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import time
 from pathlib import Path
 
 import pytest
 
 from lockstep.broker.maintenance.damage import Document, HealedDamageLog, damage_text, node_damage
 from lockstep.broker.maintenance.scrub import Scrubber
+from lockstep.broker.peers.node_registry import NodeRegistry
 from lockstep.protocol.cluster_messages import LockstepClusterRequest, LockstepClusterResponse
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.records.batch import read_header
@@ -67,7 +69,8 @@ async def filled(start_cluster: StartCluster, who: str) -> tuple[BrokerCluster, 
 
 
 async def restarted_without(cluster: BrokerCluster, node_id: int, who: str, fault: str) -> None:
-    """A node's file with batch 10 is lost while the node is stopped; it has its former role again."""
+    """A node's file with batch 10 is lost while the node is stopped; it has its former role again, and
+    nothing but a reader repairs the file."""
     await cluster.stop(node_id)
     lose(file_with(cluster.directory / str(node_id), 10), fault, 10)
     await cluster.start(node_id)
@@ -79,6 +82,18 @@ async def restarted_without(cluster: BrokerCluster, node_id: int, who: str, faul
         await cluster.until(lambda: group.leader_id > 0, "a follower that hears its leader")
 
 
+@pytest.fixture
+def no_scrub(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Damaged files are repaired when they are read, or when the test says so, and whoever led leads."""
+
+    async def never(self: Scrubber) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Scrubber, "run", never)
+    monkeypatch.setattr(NodeRegistry, "_is_damaged", lambda self, group_id, group: False)
+
+
+@pytest.mark.usefixtures("no_scrub")
 @pytest.mark.parametrize("fault", ["missing", "cut short", "without a header"])
 @pytest.mark.parametrize("who", ["leader", "follower"])
 async def test_records_of_a_file_lost_while_stopped_come_while_the_consumer_waits(
@@ -171,9 +186,11 @@ async def test_records_of_a_file_lost_while_running_come_while_the_consumer_wait
     assert path.exists() and log.damage.known() == []
 
 
+@pytest.mark.usefixtures("no_scrub")
 async def test_until_they_have_come_it_is_damage_and_the_scrub_gets_them(
     start_cluster: StartCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    caplog.set_level("INFO")
     cluster, node_id = await filled(start_cluster, "leader")
     await cluster.stop(node_id)
     directory = cluster.directory / str(node_id)
@@ -208,9 +225,8 @@ async def test_until_they_have_come_it_is_damage_and_the_scrub_gets_them(
     await broker.assembly.scrubber.check()
     await cluster.until(lambda: node_damage(broker.assembly.cluster) == [], "records that have come")
     assert all(path.exists() for path in lost) and _trouble(broker) == ""
-    healed.update()
     lines = [each for each in caplog.messages if "no longer damaged" in each]
-    assert len(lines) == 2 and all(each.endswith(": the log file verifies") for each in lines)
+    assert len(lines) == 2 and all(": repaired from node" in each for each in lines)
     for number in range(BATCHES):
         (data,) = await read(client, {0: number})
         assert data.error_code == 0 and value(number) in _bytes(data)
@@ -240,13 +256,10 @@ async def _one_range(client: Client) -> Document:
     return ranges[0]
 
 
+@pytest.mark.usefixtures("no_scrub")
 async def test_records_that_another_node_has_or_may_have_are_not_skipped(
-    start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
+    start_cluster: StartCluster,
 ) -> None:
-    async def nothing(self: Scrubber) -> int:
-        return 0
-
-    monkeypatch.setattr(Scrubber, "check", nothing)
     cluster, node_id = await filled(start_cluster, "follower")
     others = sorted({1, 2, 3} - {node_id})
     await restarted_without(cluster, node_id, "follower", "missing")
@@ -283,13 +296,8 @@ async def test_records_that_another_node_has_or_may_have_are_not_skipped(
         assert all(each["given_up"] for each in node_damage(broker.assembly.cluster))
 
 
-async def test_an_operator_can_force_records_to_be_skipped(
-    start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def nothing(self: Scrubber) -> int:
-        return 0
-
-    monkeypatch.setattr(Scrubber, "check", nothing)
+@pytest.mark.usefixtures("no_scrub")
+async def test_an_operator_can_force_records_to_be_skipped(start_cluster: StartCluster) -> None:
     cluster, node_id = await filled(start_cluster, "follower")
     await restarted_without(cluster, node_id, "follower", "missing")
     client = await cluster.client(node_id)
@@ -297,6 +305,34 @@ async def test_an_operator_can_force_records_to_be_skipped(
     assert (await _skip(client, force=False))[0] == ErrorCode.INVALID_REQUEST
     assert await _skip(client, force=True) == (ErrorCode.NONE, "")
     assert all(each["given_up"] for each in node_damage(cluster.brokers[node_id].assembly.cluster))
+
+
+async def test_a_lost_file_comes_at_once_and_until_then_another_node_leads(
+    start_cluster: StartCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caplog.set_level("INFO")
+    cluster, first = await filled(start_cluster, "leader")
+    node_id = cluster.brokers[first].assembly.cluster.image.placement[1][0]
+    await cluster.led_by(1, node_id)
+    await cluster.stop(node_id)
+    lose(file_with(cluster.directory / str(node_id), 10), "missing", 10)
+    with monkeypatch.context() as unrepaired:
+        unrepaired.setattr(Scrubber, "_is_repair_due", lambda self: False)
+        await cluster.start(node_id)
+        await cluster.settled()
+        nodes = cluster.brokers[node_id].assembly.nodes
+        await cluster.until(lambda: len(nodes.alive()) == 3, "all nodes")
+        await asyncio.sleep(3)
+        assert cluster.leader_of(1) not in (None, node_id), "it does not take the leadership back"
+        assert nodes.own_incomplete() == (1,)
+    began = time.monotonic()
+    await cluster.until(lambda: not node_damage(cluster.brokers[node_id].assembly.cluster), "a repair")
+    assert time.monotonic() - began < 10, "without waiting for the next check"
+    assert nodes.own_incomplete() == ()
+    (line,) = [each for each in caplog.records if "no longer damaged" in each.getMessage()]
+    assert line.levelname == "INFO"
+    assert line.getMessage().startswith("t-0: offsets ") and ": repaired from node" in line.getMessage()
+    await cluster.until(lambda: cluster.leader_of(1) == node_id, "the preferred leader again")
 
 
 async def test_a_node_alone_starts_and_its_operator_gives_the_records_up(

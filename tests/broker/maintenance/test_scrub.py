@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -11,11 +12,19 @@ import pytest
 from lockstep.broker.maintenance import damage, scrub
 from lockstep.broker.maintenance.scrub import CHECK_SECONDS, MAX_RETRY_SECONDS, RETRY_SECONDS, Scrubber
 from tests.broker.conftest import StartCluster
+from tests.broker.waiting import until
 from tests.broker.wire import batch
 from tests.storage.log.frames import same
 from tests.storage.log.memory_log import NoDamage
 
 HOUR_MS = 3_600_000
+
+
+class Repair:
+    """The repairs of a log group."""
+
+    on_corrupt: Callable[[int], None]
+    on_repaired: Callable[[int, list[int]], None]
 
 
 class Group:
@@ -28,6 +37,9 @@ class Group:
             damage=NoDamage(),
             segments=lambda: [SimpleNamespace(sequence=each) for each in self.files],
         )
+        self.leader_id = 1
+        self.raft = SimpleNamespace(alone=False)
+        self.read_repair = SimpleNamespace(segment_repair=Repair())
         self.rotten: set[int] = set()
         self.error: Exception | None = None
         self._read, self._number = read, number
@@ -173,6 +185,7 @@ async def test_the_ranges_of_the_file_that_was_read_are_logged_whatever_others_h
 async def test_a_line_says_that_damage_has_healed_and_why(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     world = World(interval_ms=1000 * HOUR_MS)
     damaged = [damage_document(2, 7), damage_document(3, 9), damage_document(9, 11, "u")]
     monkeypatch.setattr(damage, "group_damage", lambda cluster, number, group: damaged if number == 1 else [])
@@ -190,6 +203,57 @@ async def test_a_line_says_that_damage_has_healed_and_why(
         "t-0: offset 9 is no longer damaged (log group 1, log file 3): the records are deleted",
         "u-0: offset 11 is no longer damaged (log group 1, log file 9): the log file was deleted",
     ]
+
+
+async def test_a_line_names_what_was_repaired_and_from_which_node(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Also where it was found and repaired between two checks."""
+    caplog.set_level("INFO")
+    world = World(interval_ms=1000 * HOUR_MS)
+    await world.until(CHECK_SECONDS)
+    damaged = [damage_document(2, 7), damage_document(2, 9, "u") | {"last_offset": 12}]
+    monkeypatch.setattr(damage, "group_damage", lambda cluster, number, group: damaged if number == 1 else [])
+    repair = world.groups[1].read_repair.segment_repair
+    repair.on_corrupt(2)
+    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
+        (
+            "WARNING",
+            "t-0: offset 7, u-0: offsets 9 to 12 are damaged (log group 1, log file 2): requesting them from "
+            "other nodes",
+        )
+    ]
+    caplog.clear()
+    damaged = []
+    repair.on_repaired(2, [2, 3 + (5 << 32)])
+    assert [(each.levelname, each.getMessage()) for each in caplog.records] == [
+        (
+            "INFO",
+            "t-0: offset 7, u-0: offsets 9 to 12 are no longer damaged (log group 1, log file 2): repaired "
+            "from nodes 2, 3",
+        )
+    ]
+
+
+async def test_damage_is_repaired_at_once_when_a_leader_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(scrub, "POLL_SECONDS", 0)
+    world = World(interval_ms=1000 * HOUR_MS)
+    group = world.groups[1]
+    group.log.corruption_found, group.leader_id = True, 0
+    polls = 0
+
+    def monotonic() -> float:
+        nonlocal polls
+        polls += 1
+        if polls == 10:
+            group.leader_id = 2
+        return polls / 1000
+
+    world.scrubber._monotonic = monotonic
+    running = asyncio.ensure_future(world.scrubber.run())
+    await until(lambda: world.read)
+    running.cancel()
+    assert polls >= 10 and world.now == 0 and not group.log.corruption_found
 
 
 async def test_a_cluster_finds_and_mends_rot_by_itself(

@@ -452,10 +452,10 @@ async def test_a_leader_that_misses_records_hands_over(
     assert not handed_over(said) and kept.cluster.groups[1].is_leader
     kept.incomplete = frozenset({1, 2})
     await kept.lead(3)
-    assert handed_over(said) == ["node 3: records are missing at node 1"]
+    assert handed_over(said) == ["node 3: records are missing or damaged at node 1"]
     await kept.pass_time(15)
     assert len(handed_over(said)) == 1, "it does not return to the preferred leader"
-    with pytest.raises(TransferRejected, match="records of group 1 are missing at node 1"):
+    with pytest.raises(TransferRejected, match="records of group 1 are missing or damaged at node 1"):
         kept.reconcilers[3].transfer_to(1)
     await kept.end()
 

@@ -90,7 +90,7 @@ def test_a_group_without_a_leader(node: Node) -> None:
 def test_damage_until_it_is_given_up(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     damaged: dict[str, Any] = {"group": 1, "segment": 7, "topic": None, "first_offset": 3, "last_offset": 5}
     known = [damaged | {"given_up": True}]
-    monkeypatch.setattr(health, "group_damage", lambda cluster, number, group: known)
+    monkeypatch.setattr(health, "node_damage", lambda cluster: known)
     assert node.unhealthy_reason() == ""
     known.append(damaged | {"given_up": False})
     assert node.unhealthy_reason().startswith("log entries 3 to 5 are damaged (log group 1, log file 7)")

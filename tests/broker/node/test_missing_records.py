@@ -288,7 +288,11 @@ async def test_consumers_get_the_records_of_another_node(
         return leader is not None and leader != node_id
 
     await cluster.until(is_handed_over, "leadership at a node that has all records")
-    assert [each for each in caplog.messages if each.endswith(f": records are missing at node {node_id}")]
+    assert [
+        each
+        for each in caplog.messages
+        if each.endswith(f": records are missing or damaged at node {node_id}")
+    ]
     leader = cluster.leader_of(1)
     assert leader is not None
     (data,) = await read(await cluster.client(leader), {0: 0})

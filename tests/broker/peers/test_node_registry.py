@@ -9,14 +9,20 @@ import pytest
 
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
 from lockstep.broker.metadata.metadata_image import MetadataImage, NodeEntry
-from lockstep.broker.peers.node_registry import ALIVE_SECONDS, CUT_OFF_SECONDS, LISTED_SECONDS, NodeRegistry
+from lockstep.broker.peers.node_registry import (
+    ALIVE_SECONDS,
+    CUT_OFF_SECONDS,
+    LISTED_SECONDS,
+    REPAIR_SECONDS,
+    NodeRegistry,
+)
 from lockstep.broker.peers.node_status import Status
 from lockstep.broker.requests.endpoint import Endpoint
 from lockstep.build_info import build
 from lockstep.storage.log.damage import DamagedRange
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.partition import PartitionLog
-from lockstep.storage.types import NO_SEGMENT
+from lockstep.storage.types import NO_PARTITION, NO_SEGMENT
 
 GROUP = 1
 
@@ -81,7 +87,9 @@ def test_a_node_that_misses_records_serves_no_consumer_of_their_log_group(
 ) -> None:
     missing = DamagedRange(0, NO_SEGMENT, 5, 0, 9, "gone", given_up)
     group = SimpleNamespace(
-        log=SimpleNamespace(damage=SimpleNamespace(missing={5: [missing]}), first_offset=lambda _: 9),
+        log=SimpleNamespace(
+            damage=SimpleNamespace(missing={5: [missing]}, known=list), first_offset=lambda _: 9
+        ),
         control=SimpleNamespace(partitions={5: PartitionLog(5, bytes(16), 0)}),
     )
     world.nodes.groups = {GROUP: cast(LogGroup, group)}
@@ -93,6 +101,29 @@ def test_a_node_that_misses_records_serves_no_consumer_of_their_log_group(
     assert world.nodes.incomplete(9) == {2, 3}
     assert [world.nodes.may_serve(each, GROUP) for each in (2, 3)] == [False, True]
     assert world.nodes.may_serve(world.nodes.node_id, GROUP) == given_up
+
+
+def test_a_node_with_damaged_records_serves_no_consumer_unless_they_are_repaired_soon(world: World) -> None:
+    ranges = [DamagedRange(0, 4, 5, 3, 9, "gone", False)]
+    group = SimpleNamespace(
+        log=SimpleNamespace(damage=SimpleNamespace(missing={}, known=lambda: ranges)),
+        control=SimpleNamespace(partitions={5: PartitionLog(5, bytes(16), 0)}),
+    )
+    world.nodes.groups = {GROUP: cast(LogGroup, group)}
+    assert world.nodes.own_incomplete() == (GROUP,), "it is known since the start"
+    damaged, ranges = ranges, []
+    assert world.nodes.own_incomplete() == ()
+    ranges = damaged
+    assert world.nodes.own_incomplete() == (), "a repair takes a moment"
+    world.now += REPAIR_SECONDS
+    assert world.nodes.own_incomplete() == (GROUP,)
+    for each in (
+        DamagedRange(0, 4, 5, 3, 9, "gone", True),
+        DamagedRange(0, 4, 6, 3, 9, "of a deleted topic", False),
+        DamagedRange(0, 4, NO_PARTITION, 3, 9, "frames, whose records can be read", False),
+    ):
+        ranges = [each]
+        assert world.nodes.own_incomplete() == ()
 
 
 def test_how_far_a_node_has_followed_the_metadata(world: World) -> None:
