@@ -325,12 +325,14 @@ async def test_missing_records_are_damage_until_they_are_given_up(
     (data,) = await read(client, {0: last + 1})
     assert data.error_code == 0 and read_header(_bytes(data)).base_offset == last + 1
     status = await ask(client, do="status")
-    assert status["healthy"] is False and status["damage"] == [{"node": node_id, **known}]
+    assert status["healthy"] is False and status["damage"] == [
+        {"node": node_id, **known, "intact_on": sorted({1, 2, 3} - {node_id}), "unknown_on": []}
+    ]
     for timestamp in (0, 5, MAX_TIMESTAMP):
         assert (await searched(client, timestamp)).error_code == ErrorCode.CORRUPT_MESSAGE, (
             "may be in the gap"
         )
-    given = (await ask(client, do="give_up", topic="t", partition=0))["given_up"]
+    given = (await ask(client, do="give_up", topic="t", partition=0, force=True))["given_up"]
     assert [each["last_offset"] for each in given] == [last]  # type: ignore[attr-defined]
     (data,) = await read(client, {0: 0})
     assert data.error_code == 0 and read_header(_bytes(data)).base_offset == last + 1
@@ -377,7 +379,7 @@ async def test_what_compaction_may_have_removed_is_read_at_another_node(
     await cluster.led_by(1, node_id)
     (data,) = await read(client, {0: 0})
     assert data.error_code == 0 and read_header(_bytes(data)).base_offset == last + 1
-    given = (await ask(client, do="give_up", topic="t", partition=0))["given_up"]
+    given = (await ask(client, do="give_up", topic="t", partition=0, force=True))["given_up"]
     assert [each["last_offset"] for each in given] == [last]  # type: ignore[attr-defined]
     assert _trouble(broker) == ""
     assert damage_text(node_damage(broker.assembly.cluster)[0]).endswith("missing and skipped (log group 1)")
@@ -414,6 +416,7 @@ async def test_missing_records_do_not_spread_by_a_snapshot(
 async def test_missing_records_that_are_deleted_are_reported_no_more(
     start_cluster: StartCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    caplog.set_level("INFO")
     report_nothing(monkeypatch)
     cluster, node_id = await without_oldest_segments(start_cluster)
     broker = cluster.brokers[node_id]
