@@ -52,6 +52,7 @@ class _Repair:
         "first_index",
         "frames",
         "frames_bytes",
+        "has_exact_begin",
         "is_busy",
         "last_index",
         "later",
@@ -61,11 +62,15 @@ class _Repair:
         "without_peers",
     )
 
-    def __init__(self, sequence: int, first_index: int, last_index: int, chain: int) -> None:
+    def __init__(
+        self, sequence: int, first_index: int, last_index: int, chain: int, has_exact_begin: bool = True
+    ) -> None:
         self.sequence = sequence
         self.first_index = first_index
         self.last_index = last_index
         self.chain = chain
+        self.has_exact_begin = has_exact_begin
+        """False where the first frame is a guess, not too high: the chain value at the end verifies all."""
         self.before: int | None = None
         """The chain value before the first frame, by a peer, where that is not the segment's first."""
         self.later: tuple[int, int] | None = None
@@ -226,7 +231,8 @@ class SegmentRepair:
         if chain is None:
             return
         self.on_corrupt(sequence)
-        self._repair = _Repair(sequence, first_index, last_index, chain)
+        has_exact_begin = self._log.has_exact_begin(sequence)
+        self._repair = _Repair(sequence, first_index, last_index, chain, has_exact_begin)
         self._ended.clear()
         self._begun += 1
         self._request_next()
@@ -332,6 +338,9 @@ class SegmentRepair:
             if response.sender in repair.tried[-1:]:
                 self._request_next()
             return
+        is_first = not (repair.has_exact_begin or repair.frames)
+        if is_first:
+            repair.chain = response.chain
         try:
             frames = decode_frames(b"".join(response.frames), repair.chain, marked=True)
         except ValueError as error:
@@ -340,10 +349,27 @@ class SegmentRepair:
         frames = [frame for frame in frames if frame.index <= repair.last_index]
         if not frames:
             return
+        if is_first and not (frames := self._without_older(repair, frames, response.sender)):
+            return
         if self._log.is_joined(repair.sequence):
             self._strip(repair, frames, response.sender)
         else:
             self._take(repair, frames, response.sender)
+
+    def _without_older(self, repair: _Repair, frames: list[Frame], sender: int) -> list[Frame]:
+        """The frames from the first one of a segment on whose begin is unknown; without any the next ones are
+        requested."""
+        found = list(self._log.frames_from_begin(repair.sequence, frames))
+        older = frames[: len(frames) - len(found)]
+        if older:
+            assert older[-1].head is not None
+            repair.first_index, repair.chain = older[-1].index + 1, chain_of(older[-1].head)
+        repair.before = repair.chain
+        if not found:
+            repair.tried = [peer for peer in repair.tried if peer != sender]
+            if repair.next_index <= repair.last_index:
+                self._request_next()
+        return found
 
     def _strip(self, repair: _Repair, frames: list[Frame], sender: int) -> None:
         """Frames of a joined segment: what is cleaned away here goes at once, for a member that cleaned less

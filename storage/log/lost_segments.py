@@ -4,8 +4,9 @@ Every frame below a checkpoint is committed, and no start replays it. Where such
 beside it and its own index file still have its frame range, its chain values and the batches of each
 partition. So it stays a segment of the log, without its bytes: its batches
 are damage until its frames have come from another member, verified by that chain (`segment_repair`), or its
-file is put back. Without its index file, or without the segment before it, its content is unknown: then
-the log is not opened. Does not: read segments, or decide which of them is lost (`recovery`).
+file is put back. Where the segment before it was freed, its first frame is unknown: then the chain value at
+its end verifies its frames. Without its index file its content is unknown: then the log is not opened. Does
+not: read segments, or decide which of them is lost (`recovery`).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from lockstep.storage.log.file_system import FileSystem, unless_lost
-from lockstep.storage.log.format import SEGMENT_HEADER_BYTES, SegmentHeader
+from lockstep.storage.log.format import SEGMENT_HEADER_BYTES, SegmentHeader, frame_size
 from lockstep.storage.log.index_file import IndexHeader, SegmentSummary, decode_index_head, index_head_bytes
 from lockstep.storage.log.missing_segment import joined_file_of
 from lockstep.storage.log.segment_files import SegmentFiles, index_name, segment_name
@@ -135,22 +136,35 @@ def tail_before(first_sequence: int, before: Segment | None, seed: int) -> LogTa
     return before.tail if before is not None and before.sequence == first_sequence - 1 else None
 
 
+def _lowest_tail_before(index: IndexHeader, summary: SegmentSummary, before: Segment | None) -> LogTail:
+    """Returns the lowest index and LSN that a segment's first frame may follow, by the size of its
+    frames, the offsets in it, and the last segment that was not freed; the rest of it is unknown."""
+    most_frames = max(1, (index.end - SEGMENT_HEADER_BYTES) // frame_size(0, 0))
+    most_records = sum(summary.nexts) - sum(summary.firsts)
+    tail = before.tail if before is not None else LogTail(0, 0, 1, 0, 0)
+    last_index = max(tail.index, index.last_index - most_frames)
+    return LogTail(last_index, 0, max(tail.next_lsn, index.next_lsn - most_records), 0, 0)
+
+
 def segment_without_file(
     path: Path,
     first_sequence: int,
     segment_bytes: int,
     loaded: tuple[IndexHeader, SegmentSummary],
-    follows: LogTail,
+    follows: LogTail | None,
     before: Segment | None,
     following: SegmentHeader | None,
 ) -> Segment | None:
     """Returns the segment that a lost file held, by its index file and by what is beside it; None where these
     do not fit together.
 
-    Args: follows: `tail_before`; before: the segment before it; following: the header of the next one, None
-    where that is lost, too.
+    Args: follows: `tail_before`, None where that is unknown; before: the segment before it; following: the
+    header of the next one, None where that is lost, too.
     """
     index, summary = loaded
+    is_known = follows is not None
+    if follows is None:
+        follows = _lowest_tail_before(index, summary, before)
     if following is not None and (index.chain, index.last_index + 1) != (
         following.chain,
         following.first_index,
@@ -169,8 +183,8 @@ def segment_without_file(
         follows.next_lsn,
         follows.chain,
     )
-    segment.first_sequence = first_sequence
-    segment.previous_end = (before.written_end or before.end) if before is not None else 0
+    segment.first_sequence, segment.has_exact_begin = first_sequence, is_known
+    segment.previous_end = (before.written_end or before.end) if before is not None and is_known else 0
     segment.written_end = written_end if is_rewritten else 0
     segment.end, segment.summary = index.end, summary
     segment.tail = LogTail(index.last_index, index.term, index.next_lsn, index.chain, index.time_ms)

@@ -23,6 +23,9 @@ from lockstep.storage.log.segment_files import (
 EMPTY_DIRECTORY: Final = "start a node of a cluster with the same number and an empty directory"
 REMEDY: Final = f"put it back from a copy, or {EMPTY_DIRECTORY}"
 
+NO_INDEX: Final = "its index file is missing or damaged, too"
+"""The reason why nobody knows what a lost segment held."""
+
 
 def joined_file_of(names: Iterable[str], sequence: int) -> JoinedFile | None:
     """The joined file whose index file is among these names and includes this sequence; of several the one
@@ -58,9 +61,10 @@ def describe_missing(
     first_index: int,
     last_index: int,
     remedy: str = REMEDY,
+    reason: str = "",
 ) -> str:
-    """One line. `joins`: how many are finished; `first_index`, `last_index`: the first and the last frame
-    between its neighbours, 0 where that is not known."""
+    """One line. `reason`: why the log cannot do without it; `joins`: how many are finished; `first_index`,
+    `last_index`: the first and the last frame between its neighbours, 0 where that is not known."""
     joined = joined_file_of(names, sequence)
     name = joined.name if joined is not None else segment_name(sequence)
     what = "the segment is missing"
@@ -70,4 +74,6 @@ def describe_missing(
         what += ", or a file into which it was joined with others"
     if last_index:
         what += f"; it held frames {first_index or '...'} to {last_index}"
+    if reason:
+        what += f"; {reason}"
     return f"{directory / name}: {what}; {remedy}"

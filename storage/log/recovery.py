@@ -46,7 +46,7 @@ from lockstep.storage.log.lost_segments import (
     tail_before,
     unknown_end,
 )
-from lockstep.storage.log.missing_segment import EMPTY_DIRECTORY, describe_missing
+from lockstep.storage.log.missing_segment import EMPTY_DIRECTORY, NO_INDEX, describe_missing
 from lockstep.storage.log.origin_file import ORIGIN_NAME
 from lockstep.storage.log.recovery_result import Recovered, RecoveryReport
 from lockstep.storage.log.salvage import begin_search, salvaged_state
@@ -230,7 +230,8 @@ class Recovery:
                 f"{broken or 'no file'}"
             )
         if missing < start or (missing == start and placed is not None):
-            raise CorruptLog(self._describe_missing(missing, names))
+            reason = NO_INDEX if missing < start else "it holds the position of the newest checkpoint"
+            raise CorruptLog(self._describe_missing(missing, names, reason))
         if start in files.covered:
             raise CorruptLog(f"{directory / files.name(start)}: joined, but not below the checkpoint")
         sealed: list[Segment] = []
@@ -247,11 +248,11 @@ class Recovery:
             return hard  # a new hard state has another incarnation already
         return HardState(hard.term, -1, max(hard.incarnation + 1, self._salvage_incarnation or 0))
 
-    def _describe_missing(self, missing: int, names: list[str]) -> str:
+    def _describe_missing(self, missing: int, names: list[str], reason: str) -> str:
         """Returns the error text about a missing segment, with the entries it held as far as its neighbours
-        show."""
+        show, and the reason why the log cannot do without it."""
         held = frames_between(missing, self._files, self._load_index_head, self._header)
-        return describe_missing(self._directory, names, missing, self._state.joins, *held)
+        return describe_missing(self._directory, names, missing, self._state.joins, *held, reason=reason)
 
     def _describe_skipped_segments(self, names: list[str]) -> str:
         """The line about segments that are missing below those that salvage took, while there are older ones.
@@ -375,13 +376,15 @@ class Recovery:
         path, first = self._directory / self._files.name(sequence), self._files.first(sequence)
         follows = tail_before(first, before, self._seed)
         segment = None
-        if loaded is not None and follows is not None and not self._salvaged_state:
+        if loaded is not None and not self._salvaged_state:
             segment = segment_without_file(
                 path, first, self._segment_bytes, loaded, follows, before, following
             )
         if segment is None:
-            problem = f"{path} byte 0: the segment header does not verify"
-            raise CorruptLog(problem if path.name in names else self._describe_missing(sequence, names))
+            reason = NO_INDEX if loaded is None else "its index file does not fit the segments beside it"
+            problem = f"{path} byte 0: the segment header does not verify, and {reason}"
+            is_there = path.name in names
+            raise CorruptLog(problem if is_there else self._describe_missing(sequence, names, reason))
         return segment
 
     def _load_index_head(self, sequence: int) -> tuple[IndexHeader, SegmentSummary] | None:

@@ -97,8 +97,7 @@ class SegmentRewriter:
         """Held while a segment is written afresh, or some are joined: a repair waits for a cleaning, and the
         other way round."""
 
-    # -- looking for corruption
-    # --------------------------------------------------------------------------------
+    # -- looking for corruption -------------------------------------------------------------------------
 
     def scrub(self, sequence: int, throttle: Callable[[int], None] = _go_on) -> tuple[int, int] | None:
         """Read all of a sealed segment: the first and last index that it needs from elsewhere, or None
@@ -225,8 +224,8 @@ class SegmentRewriter:
         before = after = range(0)
         if segment.is_joined and frames:
             before, after = range(first, frames[0].index), range(frames[-1].index + 1, last + 1)
-        begins_later = frames and chain is not None and log_starts is not None and frames[0].index > first
-        if begins_later and log_starts is not None:
+        is_later = bool(frames) and (frames[0].index > first or not segment.has_exact_begin)
+        if is_later and chain is not None and log_starts is not None:
             self._must_be_droppable(segment, itertools.chain(frames, self._own(segment, after)), log_starts)
             first, before = frames[0].index, range(0)
         indexes = [frame.index for frame in frames]
@@ -238,7 +237,7 @@ class SegmentRewriter:
             self._own(segment, before), self._as_cleaned(segment, frames), self._own(segment, after)
         )
         self._require_room_beside(segment)
-        self._rewrite(segment, whole, chain if first > segment.first_index else None)
+        self._rewrite(segment, whole, chain if is_later else None)
 
     def _own(self, segment: Segment, indexes: range) -> Iterator[Frame]:
         """Frames of a segment that verify where they are. CorruptLog, FramesUnavailable."""
@@ -410,12 +409,13 @@ class SegmentRewriter:
         return segment
 
     def _must_be_first(self, sequence: int) -> None:
-        """Checks that the segment is the log's first: a segment's header has the end of the one before, so no
-        other one may begin later. The state file decides, not memory: until it records the first segment a
-        crash brings freed segments back."""
+        """Checks that the segment is the log's first, or that its begin is unknown as the one before it was
+        freed: a header has the end of the segment before, so no other one may begin later. The state file
+        decides, not memory: until it records the first segment a crash brings freed segments back."""
         segment, oldest = self._table.get(sequence), self._maintenance.state.oldest_sequence
         is_first = segment is not None and segment.first_sequence <= oldest <= sequence
-        if not is_first or sequence >= self._maintenance.freeable_below():
+        may_begin_later = is_first or (segment is not None and not segment.has_exact_begin)
+        if not may_begin_later or sequence >= self._maintenance.freeable_below():
             raise ValueError(f"segment {sequence} is not the log's first, or not below both checkpoints")
 
     def _rewrite(

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from lockstep.storage.log.background_maintenance import BackgroundMaintenance
+from lockstep.storage.log.batch_index import DEAD_PARTITION
 from lockstep.storage.log.batch_reader import LogReader
 from lockstep.storage.log.damage import DamageTable
 from lockstep.storage.log.file_system import WatchedFileSystem, is_corruption
@@ -25,7 +26,7 @@ from lockstep.storage.log.segment_pool import SegmentPool
 from lockstep.storage.log.segment_scan import LogTail
 from lockstep.storage.log.segments import Segment, SegmentTable
 from lockstep.storage.log.shared_reads import SharedReads
-from lockstep.storage.types import Frame
+from lockstep.storage.types import CONTROL_PARTITION, NOTES_PARTITION, Frame
 
 
 class MaintainedLog(TruncatableLog):
@@ -227,6 +228,27 @@ class MaintainedLog(TruncatableLog):
         """True if this segment was joined of several."""
         segment = self._table.get(sequence)
         return segment is not None and segment.is_joined
+
+    def has_exact_begin(self, sequence: int) -> bool:
+        """False for a segment whose file is lost behind freed segments: any frame may be its first."""
+        segment = self._table.get(sequence)
+        return segment is None or segment.has_exact_begin
+
+    def frames_from_begin(self, sequence: int, frames: Sequence[Frame]) -> Sequence[Frame]:
+        """The frames from the first on that has a batch of this segment; none where all have only older ones,
+        and all where they have none that tells."""
+        segment = self._table.get(sequence)
+        parts = () if segment is None else self._table.partitions_of(segment)
+        others = (CONTROL_PARTITION, NOTES_PARTITION, DEAD_PARTITION)
+        firsts = {part.local_id: part.first_offset for part in parts if part.local_id not in others}
+        has_older = False
+        for at, frame in enumerate(frames):
+            for entry in frame.directory:
+                first = firsts.get(entry.partition)
+                if first is not None and entry.base_offset >= first:
+                    return frames[at:]
+                has_older = has_older or first is not None
+        return () if has_older else frames
 
     def max_repaired_bytes(self, sequence: int) -> int:
         """Returns the largest size that this segment may have after a repair."""

@@ -53,6 +53,7 @@ class Segment:
         "first_sequence",
         "frame_ends",
         "generation",
+        "has_exact_begin",
         "indexed",
         "indexes",
         "path",
@@ -104,6 +105,10 @@ class Segment:
         self.summary: SegmentSummary | None = None
         """Set when sealed."""
         self.indexed = False
+        self.has_exact_begin = True
+        """False for a lost file behind freed segments: its first index and LSN are lower bounds, and the
+        chain
+        value before them is unknown."""
         self.first_live_row = 0
         """A row of its summary whose partition had records left at the last check, where the next begins."""
         self.frame_ends: array[int] | None = array("I")

@@ -428,6 +428,35 @@ async def test_a_rotten_first_segment_is_repaired_without_dead_frames_that_all_o
     assert not cluster.fatal
 
 
+async def test_a_first_segment_that_is_lost_behind_freed_ones_is_fetched(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    await cluster.start()
+    partition = await filled(cluster, 60)
+    leader = await cluster.leader()
+    node, follower = next(each for each in cluster.groups.items() if not each[1].is_leader)
+    await cluster.until(lambda: all(len(g.log._maintenance.checkpoints) > 1 for g in cluster.groups.values()))
+    await leader.advance_log_starts({partition.local_id: 12})
+    await cluster.agreed()
+    for group in cluster.groups.values():
+        group.free_deleted_segments()
+        group.log.prepare_now()
+    segment = follower.log.segments()[0]
+    assert segment.first_index > 2
+    await cluster.stop(node)
+    (tmp_path / str(node) / f"{segment.sequence:016d}.segment").unlink()
+    await cluster.start(node)
+    follower = cluster.groups[node]
+    assert not follower.log.has_exact_begin(segment.sequence) and follower.log.damage.known()
+    assert await follower.scrub(segment.sequence, lambda count: None) is not None
+    await cluster.until(lambda: follower._replica.repairing.repaired == 1)
+    assert follower.log.damage.known() == [] and follower.log.oldest_index == segment.first_index
+    leader = await cluster.leader()
+    read = [group.log.read_cold(partition.local_id, 12, 1 << 30, 60).buffers for group in (leader, follower)]
+    assert whole(read[0]) == whole(read[1])
+    await cluster.stop()
+    assert not cluster.fatal
+
+
 async def test_a_member_that_lost_what_it_had_comes_back_as_another(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, salvage=True)
     await cluster.start()

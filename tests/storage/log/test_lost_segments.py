@@ -11,6 +11,7 @@ import pytest
 from lockstep.storage.log import inspect
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.format import byte_of, segment_of
+from lockstep.storage.log.sealed_segment import SealedSegment
 from lockstep.storage.types import NO_PARTITION, CorruptLog, DamagedBatch, HardState
 from tests.storage.log.crash_world import DIRECTORY, GROUP
 from tests.storage.log.frames import same, whole
@@ -247,12 +248,12 @@ def test_a_log_is_refused_where_nobody_knows_what_was_lost() -> None:
     files, _, sequences = closed_logs()
     lost = file_of(sequences[1])
     index = lost.replace(".segment", ".index")
-    with pytest.raises(CorruptLog, match=f"{lost}: the segment is missing; it held frames"):
+    with pytest.raises(CorruptLog, match=f"{lost}: the segment is missing; it held frames .*index file is m"):
         opened(without(files, lost, index), salvage=True)
     with pytest.raises(CorruptLog, match=f"{lost} byte 0: the segment header does not verify"):
         opened(without(files, index) | {lost: bytes(len(files[lost]))}, salvage=True)
     other = file_of(sequences[2]).replace(".segment", ".index")
-    with pytest.raises(CorruptLog, match=lost):
+    with pytest.raises(CorruptLog, match=f"{lost}.* its index file does not fit the segments beside it"):
         opened(without(files, lost) | {index: files[other]}, salvage=True)
 
 
@@ -267,16 +268,71 @@ def test_a_log_is_refused_where_a_segments_end_is_unknown() -> None:
     log.close()
 
 
-def test_the_first_segment_behind_freed_ones_is_refused_as_its_begin_is_unknown() -> None:
-    log, _, disk = two_logs()
-    first = log.segments()[0].sequence
-    log.free_deleted_segments(lambda partition: 20 if partition else 1 << 40)
+def freed_before(is_first: bool) -> tuple[Files, MemoryLog, int, int]:
+    """The files of a log without one segment, of which the one before was freed: without the log's first, or
+    one behind a segment that stays. Then the lost segment's sequence, and its first index."""
+    log, model, disk = two_logs()
+    segments = log.segments()
+    freed = segments[: 3 if is_first else 2][0 if is_first else 1 :]
+    log._maintenance.queue_dead(log._table.remove([s for s in log._table if s.sequence in numbers_of(freed)]))
     log.prepare_now()
-    oldest = log.segments()[0].sequence
-    assert oldest > first
+    (lost,) = (each for each in log.segments() if each.sequence == freed[-1].sequence + 1)
     log.close()
-    with pytest.raises(CorruptLog, match=f"{file_of(oldest)}: the segment is missing"):
-        opened(without(dict(disk.now().files), file_of(oldest)), salvage=True)
+    return without(dict(disk.now().files), file_of(lost.sequence)), model, lost.sequence, lost.first_index
+
+
+def numbers_of(segments: list[SealedSegment]) -> set[int]:
+    return {each.sequence for each in segments}
+
+
+@each_case("is_first", [True, False])
+def test_a_segment_behind_freed_ones_is_damage_though_its_begin_is_unknown(is_first: bool) -> None:
+    files, model, sequence, first_index = freed_before(is_first)
+    log, _ = opened(files)
+    segment = log._table.get(sequence)
+    assert segment is not None and len(log.report.lost_files) == 1
+    assert segment.first_index <= first_index <= segment.tail.index
+    assert not log.has_exact_begin(sequence)
+    parts = list(log._table.partitions_of(segment))
+    assert {(e.local_id, e.first_offset, e.end_offset) for e in log.damage.known()} == {
+        (each.local_id, each.first_offset, each.last_offset + 1) for each in parts
+    }
+    with pytest.raises(DamagedBatch):
+        log.read_cold(3, parts[-1].first_offset, 1, 1 << 40)
+    behind = parts[-1].last_offset + 1
+    assert whole(log.read_cold(3, behind, 1, behind + 1).buffers) == whole(
+        model.read_cold(3, behind, 1, behind + 1).buffers
+    )
+    log.close()
+
+
+@each_case("is_first", [True, False])
+@each_case("older", [0, 2])
+def test_its_frames_come_from_another_member(is_first: bool, older: int) -> None:
+    """The chain value at its end verifies them; what the other member has from before is left out."""
+    files, model, sequence, first_index = freed_before(is_first)
+    log, disk = opened(files)
+    found = log.scrub(sequence)
+    assert found is not None
+    shipped = model.ship_frames(first_index - older, found[1], 1 << 30)
+    frames = log.frames_from_begin(sequence, shipped)
+    assert frames[0].index == first_index
+    assert not log.frames_from_begin(sequence, model.ship_frames(1, first_index - 1, 1 << 30))
+    chain = model.chain_at(first_index - 1)
+    with pytest.raises(ValueError, match="would be lost"):
+        log.rewrite_segment(sequence, frames[1:], model.chain_at(first_index), lambda partition: 0)
+    log.rewrite_segment(sequence, frames, chain, lambda partition: 0)
+    assert log.scrub(sequence) is None and log.damage.known() == [] and log.has_exact_begin(sequence)
+    log.close()
+    log, _ = opened(dict(disk.now().files))
+    assert log.report.lost_files == () and log.damage.known() == []
+    segment = log._table.get(sequence)
+    assert segment is not None and segment.first_index == first_index
+    for partition in (1, 2, 3):
+        at = next(e.first_offset for e in log._table.partitions_of(segment) if e.local_id == partition)
+        assert whole(log.read_cold(partition, at, 1 << 30, 1 << 40).buffers) == whole(
+            model.read_cold(partition, at, 1 << 30, 1 << 40).buffers
+        )
 
 
 def test_the_segment_of_the_older_checkpoint_is_repaired_once_both_are_above_it() -> None:
