@@ -33,7 +33,11 @@ _REMOVE: Final = (
 
 def add_to(families: Families) -> None:
     """Declare the command."""
-    family = families.add_parser("acls", help="access control lists: add, list and remove them")
+    family = families.add_parser(
+        "acls",
+        help="access control lists: add, list and remove them",
+        description="Add, list and remove access control lists (docs/authorization.md).",
+    )
     add_connection(family)
     commands = family.add_subparsers(title="commands", metavar="COMMAND", required=True)
 

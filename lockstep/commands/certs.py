@@ -40,6 +40,7 @@ def add_to(families: Families) -> None:
     family = families.add_parser(
         "certs",
         help="a cluster's own CA and its certificates",
+        description="Make a cluster's own CA, and certificates for its nodes and clients (docs/security.md).",
         epilog=_ROTATION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -62,7 +63,11 @@ def add_to(families: Families) -> None:
     renewal.set_defaults(run=_renew)
     for command in (creation, addition, renewal):
         command.add_argument(
-            "--days", type=_days, default=365, help="validity of certificates (default %(default)s)"
+            "--days",
+            type=_days,
+            default=365,
+            metavar="DAYS",
+            help="validity of certificates (default %(default)s)",
         )
 
     successor = commands.add_parser("new-ca", help="make a second CA, which issues from now on")
@@ -75,12 +80,18 @@ def add_to(families: Families) -> None:
     listing = commands.add_parser("show", help="what is there, and until when")
     listing.set_defaults(run=_show)
     for command in (creation, addition, renewal, successor, drop, listing):
-        command.add_argument("--directory", type=Path, default=Path("certs"), help="(default: %(default)s)")
+        command.add_argument(
+            "--directory",
+            type=Path,
+            default=Path("certs"),
+            metavar="DIR",
+            help="of the files (default: %(default)s)",
+        )
 
 
 def _add_ca_days(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "--ca-days", type=_days, default=3650, help="validity of the CA (default %(default)s)"
+        "--ca-days", type=_days, default=3650, metavar="DAYS", help="validity of the CA (default %(default)s)"
     )
 
 

@@ -49,7 +49,11 @@ _TRANSFER: Final = (
 
 def add_to(families: Families) -> None:
     """Declare the command."""
-    family = families.add_parser("cluster", help="show nodes and leaders, add and remove nodes")
+    family = families.add_parser(
+        "cluster",
+        help="show nodes and leaders, add and remove nodes",
+        description="Show nodes, log groups and leaders; add and remove nodes (docs/cluster.md).",
+    )
     add_connection(family)
     commands = family.add_subparsers(title="commands", metavar="COMMAND", required=True)
 

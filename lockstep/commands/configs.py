@@ -44,7 +44,11 @@ _ALTER: Final = (
 
 def add_to(families: Families) -> None:
     """Declare the command."""
-    family = families.add_parser("configs", help="show and change configurations")
+    family = families.add_parser(
+        "configs",
+        help="show and change configurations",
+        description="Show and change the configurations of topics, brokers and groups.",
+    )
     add_connection(family)
     commands = family.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
@@ -72,7 +76,7 @@ def add_to(families: Families) -> None:
 
 
 def _add_resource(command: argparse.ArgumentParser) -> None:
-    command.add_argument("kind", choices=("broker", "group", "topic"))
+    command.add_argument("kind", choices=("broker", "group", "topic"), help="whose configurations")
     command.add_argument(
         "name", nargs="?", default="", help="the topic, the group or the node's number; none: all nodes"
     )

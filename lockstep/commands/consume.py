@@ -49,7 +49,7 @@ def add_to(families: Families) -> None:
         "group until Ctrl-C: it reads from the group's committed offsets, shares the partitions with other "
         "members, and commits what it has printed, every 5 s and at its end.",
     )
-    consume.add_argument("topic")
+    consume.add_argument("topic", help="its name")
     start = consume.add_mutually_exclusive_group()
     start.add_argument("--from-beginning", action="store_true", help="from the oldest record")
     start.add_argument(

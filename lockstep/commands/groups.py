@@ -26,7 +26,11 @@ _NO_MEMBERS = ("Empty", "Dead")
 
 def add_to(families: Families) -> None:
     """Declare the command."""
-    family = families.add_parser("groups", help="list, describe, reset and delete consumer groups")
+    family = families.add_parser(
+        "groups",
+        help="list, describe, reset and delete consumer groups",
+        description="List, describe, reset and delete consumer groups.",
+    )
     add_connection(family)
     commands = family.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
@@ -35,7 +39,7 @@ def add_to(families: Families) -> None:
     listing.set_defaults(run=_list)
 
     describe = commands.add_parser("describe", help="members, committed offsets and lag of groups")
-    describe.add_argument("group", nargs="+")
+    describe.add_argument("group", nargs="+", help="its name")
     add_json(describe, "one object per group and line")
     describe.set_defaults(run=_describe)
 
@@ -45,7 +49,7 @@ def add_to(families: Families) -> None:
         description="Set the committed offsets of a group without members. Without --execute it only shows "
         "the change.",
     )
-    reset.add_argument("group")
+    reset.add_argument("group", help="its name")
     reset.add_argument("topic", nargs="+", help="TOPIC, or TOPIC:PARTITION,PARTITION")
     where = reset.add_mutually_exclusive_group(required=True)
     where.add_argument("--to-earliest", action="store_true", help="the oldest record")
@@ -66,7 +70,7 @@ def add_to(families: Families) -> None:
     reset.set_defaults(run=_reset)
 
     delete = commands.add_parser("delete", help="delete groups without members, and their offsets")
-    delete.add_argument("group", nargs="+")
+    delete.add_argument("group", nargs="+", help="its name")
     add_json(delete, "one object per group and line")
     delete.set_defaults(run=_delete)
 

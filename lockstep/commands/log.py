@@ -38,7 +38,11 @@ Document = dict[str, Any]
 
 def add_to(families: Families) -> None:
     """Declare the command."""
-    family = families.add_parser("log", help="verify or print a stopped broker's files, skip damaged records")
+    family = families.add_parser(
+        "log",
+        help="verify or print a stopped broker's files, skip damaged records",
+        description="Verify or print the files of a stopped broker, skip damaged data (docs/operating.md).",
+    )
     commands = family.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     verify = commands.add_parser(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 DEFAULT_ADDRESS: Final = "localhost:9780"
 
+_ABOUT: Final = "deliver a topic to targets: databases, caches, services"
 _RUN: Final = (
     "Deliver a topic to its targets, as configured in FILE (docs/player.md), in the foreground; or stand by "
     "while another player does. SIGTERM or Ctrl-C stops it cleanly: a standby takes over at once."
@@ -40,7 +41,7 @@ _STATUS: Final = (
 
 def add_to(families: Families) -> None:
     """Declare the command."""
-    family = families.add_parser("player", help="deliver a topic to targets: databases, caches, services")
+    family = families.add_parser("player", help=_ABOUT, description=f"{_ABOUT.capitalize()}.")
     commands = family.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     run = commands.add_parser("run", help="run a player", description=_RUN)

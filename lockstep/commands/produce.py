@@ -50,7 +50,7 @@ def add_to(families: Families) -> None:
         "at the end of the input, when everything is acknowledged. Where a leader goes, the next one gets "
         "its records, and no record is appended twice; records sent with --acks 0 may be lost.",
     )
-    produce.add_argument("topic")
+    produce.add_argument("topic", help="its name")
     produce.add_argument(
         "-K",
         "--key-separator",

@@ -24,14 +24,20 @@ _SET: Final = (
     f"Set quotas of a user, a client id, both, or an address. Keys: {_KEYS}. They are in force at once."
 )
 
+_EXAMPLE: Final = "Example: lockstep quotas set --user alice producer_byte_rate=1000000 request_percentage=50"
+
 
 def add_to(families: Families) -> None:
     """Declare the command."""
-    family = families.add_parser("quotas", help="client quotas: set, remove and list them")
+    family = families.add_parser(
+        "quotas",
+        help="client quotas: set, remove and list them",
+        description="Set, remove and list client quotas (docs/quotas.md).",
+    )
     add_connection(family)
     commands = family.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    setting = commands.add_parser("set", help="set quotas", description=_SET)
+    setting = commands.add_parser("set", help="set quotas", description=_SET, epilog=_EXAMPLE)
     _add_entity(setting)
     setting.add_argument(
         "quotas", nargs="+", type=_quota, metavar="KEY=VALUE", help="as producer_byte_rate=50000"

@@ -31,10 +31,12 @@ _ALTER = (
     "move, and locks do not. Settings: `lockstep configs alter`."
 )
 
+_ABOUT = "list, describe, create, alter and delete topics"
+
 
 def add_to(families: Families) -> None:
     """Declare the command."""
-    family = families.add_parser("topics", help="list, describe, create, alter and delete topics")
+    family = families.add_parser("topics", help=_ABOUT, description=f"{_ABOUT.capitalize()}.")
     add_connection(family)
     commands = family.add_subparsers(title="commands", metavar="COMMAND", required=True)
 

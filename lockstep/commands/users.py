@@ -20,7 +20,11 @@ _SET: Final = (
 
 def add_to(families: Families) -> None:
     """Declare the command."""
-    family = families.add_parser("users", help="SCRAM users: list, set and delete them")
+    family = families.add_parser(
+        "users",
+        help="SCRAM users: list, set and delete them",
+        description="List, set and delete the users of SCRAM logins (docs/security.md).",
+    )
     add_connection(family)
     commands = family.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
@@ -29,17 +33,21 @@ def add_to(families: Families) -> None:
     listing.set_defaults(run=_list)
 
     setting = commands.add_parser("set", help="set a user's password", description=_SET)
-    setting.add_argument("name")
+    setting.add_argument("name", help="the user's name")
     setting.add_argument(
         "--mechanism", choices=_MECHANISMS, default=_MECHANISMS[1], help="the mechanism (%(default)s)"
     )
     setting.add_argument(
-        "--iterations", type=int, default=4096, help="4096 to 16384; more cost each login more (%(default)s)"
+        "--iterations",
+        type=int,
+        default=4096,
+        metavar="N",
+        help="4096 to 16384; more cost each login more (%(default)s)",
     )
     setting.set_defaults(run=_set)
 
     deletion = commands.add_parser("delete", help="delete a user's password; open connections stay")
-    deletion.add_argument("name")
+    deletion.add_argument("name", help="the user's name")
     deletion.add_argument(
         "--mechanism", choices=(*_MECHANISMS, _BOTH), default=_BOTH, help="of one mechanism (both)"
     )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import signal
 import subprocess
 import sys
 from pathlib import Path
 
+from lockstep.cli import parser
 from lockstep.testing import RunningBroker, broker_in_thread
 from tests.support.cases import each_case
 
@@ -233,3 +235,18 @@ def test_a_dump_ends_quietly_when_nobody_reads_on(tmp_path: Path) -> None:
     said = process.stderr.read()
     process.stderr.close()
     assert (process.wait(20), said) == (0, b"")
+
+
+def test_each_command_has_an_opening_sentence_and_each_argument_a_help() -> None:
+    def subcommands(command: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+        found = [each for each in command._actions if isinstance(each, argparse._SubParsersAction)]
+        return dict(found[0].choices) if found else {}
+
+    for name, family in subcommands(parser()).items():
+        assert (family.description or "").endswith("."), name
+        for command in (family, *subcommands(family).values()):
+            for each in command._actions:
+                if not isinstance(each, argparse._SubParsersAction):
+                    assert each.help, f"{command.prog}: {each.dest}"
+    done = run("quotas", "set", "--help")
+    assert b"lockstep quotas set --user alice producer_byte_rate=" in done.stdout
