@@ -7,6 +7,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 DATA_DIR ?= data
 LISTEN ?= localhost:9092
 PROCESSES ?= 1
+CONFIG ?=
 KILLS ?= 200
 NODES ?= 1
 SCOPE ?= all
@@ -23,6 +24,8 @@ TRANSACTIONS ?= 1000000
 PLAYED ?= 1000000
 COMPARED := $(addsuffix -lockstep-vs-kafka,headline nodes3 transactions atomic secured)
 PAGE_KINDS := $(COMPARED) contention feed logstore spark player profile
+# A file of settings has its own directory and listener, unless they are named beside it.
+option = $(if $(and $(CONFIG),$(filter file,$(origin $(2)))),, $(1) "$($(2))")
 newest = $(lastword $(sort $(wildcard bench/results/*-$(1).json)))
 ALL_TESTS := $(BIN)/python -m pytest -n 4 --dist loadscope --reruns 1 --max-suite-reruns 30 --rerun-show-tracebacks tests compat_tests
 
@@ -34,8 +37,8 @@ help: ## List every target
 
 setup: $(VENV)/.dev $(VENV)/.extension ## Make .venv with all that tests, benchmarks and compatibility cases need
 
-serve: $(VENV)/.runtime $(VENV)/.extension ## Run a broker on localhost:9092 (LISTEN=) with its data in ./data (DATA_DIR=), PROCESSES=1
-	@exec $(BIN)/lockstep serve --data-dir "$(DATA_DIR)" --listen "$(LISTEN)" --processes "$(PROCESSES)"
+serve: $(VENV)/.runtime $(VENV)/.extension ## Run a broker on localhost:9092 (LISTEN=) with its data in ./data (DATA_DIR=), PROCESSES=1, settings from a file (CONFIG=)
+	@exec $(BIN)/lockstep serve$(if $(CONFIG), --config "$(CONFIG)")$(call option,--data-dir,DATA_DIR)$(call option,--listen,LISTEN) --processes "$(PROCESSES)"
 
 extension: $(VENV)/.runtime ## Build the C extension of the Produce path, or fail; LOCKSTEP_PURE=1 does not use it
 	@$(BIN)/python requirements/build_extension.py --required
@@ -43,8 +46,8 @@ extension: $(VENV)/.runtime ## Build the C extension of the Produce path, or fai
 native: setup ## Compile the hot paths' modules with mypyc into .native; LOCKSTEP_NATIVE=1 uses them (needs a C compiler)
 	$(BIN)/python requirements/build_native.py
 
-cluster: $(VENV)/.runtime $(VENV)/.extension ## Run three brokers on localhost:9092 to 9094 (LISTEN=), 20,000 above each other's, data in ./data/1 to 3 (DATA_DIR=)
-	@exec $(BIN)/python requirements/run_cluster.py --data-dir "$(DATA_DIR)" --listen "$(LISTEN)"
+cluster: $(VENV)/.runtime $(VENV)/.extension ## Run three brokers on localhost:9092 to 9094 (LISTEN=), 20,000 above each other's, data in ./data/1 to 3 (DATA_DIR=), settings of all from a file (CONFIG=)
+	@exec $(BIN)/python requirements/run_cluster.py$(if $(CONFIG), --config "$(CONFIG)") --data-dir "$(DATA_DIR)" --listen "$(LISTEN)"
 
 # Every process that a test starts would compile the product anew, every test process all tests.
 test test-rest test-all test-quick compiled: export PYTHONDONTWRITEBYTECODE =

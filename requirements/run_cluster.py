@@ -3,7 +3,8 @@
 Ports and directories of all nodes are checked before the first one starts, so that all of them start or none.
 Each line of a node is shown with its number, and a line says when the cluster is ready. A node that ends is
 told, one that died with the command that starts it again; it is not started again here, so that one can be
-killed to see what happens. Exit status: 0 when stopped, 1 when no node is left, or none could be started.
+killed to see what happens. Exit status: 0 when stopped, 1 when no node is left, or none could be started, 2
+for a file of settings that cannot be used.
 """
 
 import argparse
@@ -15,7 +16,7 @@ import sys
 import threading
 from pathlib import Path
 
-from lockstep.broker.network.listeners import CannotListen, bind
+from lockstep.broker.network.listeners import CannotListen, bind, host_and_port
 from lockstep.broker.node.data_directory import (
     PROCESSES_NAME,
     DataDirectory,
@@ -23,18 +24,20 @@ from lockstep.broker.node.data_directory import (
     WrongDirectory,
 )
 from lockstep.broker.settings.addresses import WILDCARD_HOSTS, Listener
+from lockstep.broker.settings.loader import load
+from lockstep.broker.settings.properties import ConfigError
 from lockstep.kafka_client import cluster
 from lockstep.kafka_client.client import Client
 from lockstep.kafka_client.connection import ClientError
 from lockstep.storage.types import NewerFormat
-from lockstep.supervisor.node_plan import PEER_PORT_OFFSET, peer_port
+from lockstep.supervisor.node_plan import PEER_PORT_OFFSET, peer_port, provisional_peers
 
 STOP_SECONDS = 20
 ANOTHER_PORT = "make cluster LISTEN=HOST:PORT (node 1's; all others follow from it)"
 POLL_INTERVAL_SECONDS = 0.3
 """Between two looks at whether the cluster is ready."""
-REFUSED_STATUS = 1
-"""Of a node that said why it cannot run: starting it again would not help."""
+REFUSED_STATUSES = (1, 2)
+"""Of a node that said why it cannot run: starting it again as it is would not help."""
 
 
 def commands(options: argparse.Namespace) -> dict[int, list[str]]:
@@ -50,9 +53,27 @@ def commands(options: argparse.Namespace) -> dict[int, list[str]]:
             *("--listen", f"{host}:{port + number - 1}"),
             *("--data-dir", str(Path(options.data_dir) / str(number))),
             *("--peers", peers),
+            *(("--config", options.config) if options.config else ()),
+            *metrics_option(options, number),
         ]
         for number in numbers
     }
+
+
+def metrics_option(options: argparse.Namespace, number: int) -> tuple[str, ...]:
+    """A node's own listener for metrics, where the file of settings has one. Raises ConfigError, OSError."""
+    if not options.config:
+        return ()
+    flags = {
+        "listeners": "localhost:0",
+        "log.dirs": str(options.data_dir),
+        "lockstep.peers": provisional_peers(2),
+    }
+    metrics = load(Path(options.config), flags={**flags, "node.id": "1"}).metrics_listener()
+    if metrics is None:
+        return ()
+    port = metrics.port and metrics.port + number - 1
+    return "--set", f"lockstep.metrics.listener={host_and_port(metrics.host, port)}"
 
 
 def first_peer_port(options: argparse.Namespace) -> int:
@@ -139,7 +160,7 @@ def ending(status: int, command: list[str]) -> str:
     """What became of a node, for people."""
     if status == 0:
         return "has stopped"
-    if status == REFUSED_STATUS:
+    if status in REFUSED_STATUSES:
         return f"cannot run, it said why (status {status})"
     how = f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
     return f"{how}; to start it again: {shlex.join(command)}"
@@ -155,6 +176,7 @@ def parser() -> argparse.ArgumentParser:
     root = argparse.ArgumentParser(description="Run a cluster on this machine.")
     root.add_argument("--data-dir", default="data", help="node N's data are in DIR/N")
     root.add_argument("--nodes", type=int, default=3)
+    root.add_argument("--config", metavar="FILE", help="settings of every node, a properties file")
     root.add_argument(
         "--listen",
         type=address,
@@ -173,6 +195,11 @@ def main() -> int:
     if options.nodes < 2:
         parser().error("a cluster has two nodes or more; one alone is `make serve`")
 
+    try:
+        commands_by_node = commands(options)
+    except (ConfigError, OSError, UnicodeDecodeError) as error:
+        print(f"cluster | {options.config}: {error}\ncluster | no node was started", flush=True)
+        return 2
     if found := find_startup_errors(options):
         print("".join(f"cluster | {each}\n" for each in [*found, "no node was started"]), end="", flush=True)
         return 1
@@ -185,7 +212,7 @@ def main() -> int:
     running: list[tuple[subprocess.Popen[str], threading.Thread]] = []
     status = 1
     try:
-        for number, command in commands(options).items():
+        for number, command in commands_by_node.items():
             # In a session of its own: Ctrl-C is for us, and we stop the nodes.
             process = subprocess.Popen(
                 command,

@@ -201,6 +201,18 @@ def test_a_second_serve_only_starts_the_broker(installed: Path) -> None:
     ]
 
 
+def test_a_file_of_settings_keeps_its_directory_and_listener(installed: Path) -> None:
+    serve = f'exec {installed}/bin/lockstep serve --config "my.properties"'
+    assert dry_run(installed, "serve", "CONFIG=my.properties") == [f'{serve} --processes "1"']
+    assert dry_run(installed, "serve", "CONFIG=my.properties", "LISTEN=localhost:1") == [
+        f'{serve} --listen "localhost:1" --processes "1"'
+    ]
+    (cluster,) = dry_run(installed, "cluster", "CONFIG=my.properties")
+    assert cluster.endswith(
+        'run_cluster.py --config "my.properties" --data-dir "data" --listen "localhost:9092"'
+    )
+
+
 @pytest.mark.parametrize("gone", ["bin/lockstep", "lib/python3.11/site-packages/_lockstep_broker.pth"])
 def test_an_install_that_pip_has_replaced_or_left_out_is_made_again(installed: Path, gone: str) -> None:
     (installed / gone).unlink()

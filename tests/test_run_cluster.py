@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.broker.node.data_directory import DataDirectory
-from requirements.run_cluster import address, ending
+from requirements.run_cluster import address, commands, ending, parser
 
 ROOT = Path(__file__).resolve().parent.parent
 SECONDS = 40
@@ -186,8 +186,39 @@ def test_a_node_that_is_removed_while_it_is_down_does_not_stay(running: Running,
     assert (again.returncode, again.stdout) == (1, "")
 
 
+def test_a_file_of_settings_counts_for_each_node(tmp_path: Path) -> None:
+    file = tmp_path / "cluster.properties"
+    file.write_text("num.partitions=3\nlockstep.metrics.listener=localhost:9644\n")
+    options = parser().parse_args(["--config", str(file), "--data-dir", str(tmp_path / "data")])
+    for number, command in commands(options).items():
+        assert command[-4:-2] == ["--config", str(file)]
+        assert command[-2:] == ["--set", f"lockstep.metrics.listener=localhost:{9643 + number}"]
+    file.write_text("num.partitions=3\n")
+    assert all(command[-2:] == ["--config", str(file)] for command in commands(options).values())
+
+
+@pytest.mark.parametrize("text", ["num.partitions=many\n", None])
+def test_a_file_of_settings_that_cannot_be_used_starts_no_node(tmp_path: Path, text: str | None) -> None:
+    file = tmp_path / "cluster.properties"
+    if text is not None:
+        file.write_text(text)
+    script = str(ROOT / "requirements" / "run_cluster.py")
+    arguments = ["--config", str(file), "--data-dir", str(tmp_path / "data")]
+    done = subprocess.run(
+        [sys.executable, script, *arguments],
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (2, "")
+    assert str(file) in done.stdout and "no node was started" in done.stdout
+
+
 def test_how_a_node_ended() -> None:
     assert "start" not in ending(0, ["serve"])
+    assert "start" not in ending(2, ["serve"])
     assert "start" not in ending(1, ["serve"])
     assert ending(-9, ["serve"]) == "was killed by signal 9; to start it again: serve"
     assert ending(70, ["serve"]) == "ended with status 70; to start it again: serve"
