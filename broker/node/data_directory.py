@@ -71,10 +71,9 @@ class DataDirectory:
             RealFileSystem().make_dir(path)
             self._lock = lock_file(path / _LOCK)
         except OSError as error:
-            if error.errno not in _NOT_ALLOWED:
-                raise
+            problem = "is not writable for this user" if error.errno in _NOT_ALLOWED else "cannot be used"
             raise WrongDirectory(
-                f"the data directory {path} is not writable for this user ({describe_os_error(error)})"
+                f"the data directory {path} {problem} ({describe_os_error(error)}): see --data-dir, log.dirs"
             ) from None
         self._properties: dict[str, str] = {}
         try:

@@ -283,5 +283,7 @@ class ListenerSecurity:
 
     def _error(self, kind: type[ConfigError], name: str, problem: str, mechanism: str) -> ConfigError:
         declared = SECURITY_PROPERTIES[name][1]
-        shown = "[hidden]" if declared.kind is Kind.PASSWORD else declared.show(self.get(name, mechanism))
+        shown = declared.show(self.get(name, mechanism))
+        if shown and declared.kind is Kind.PASSWORD:
+            shown = "[hidden]"
         return kind(self.name_of(name, mechanism), shown or "", problem)

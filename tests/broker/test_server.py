@@ -152,6 +152,7 @@ def test_refusals_in_words(tmp_path: Path) -> None:
         status, _, err = ended(serve(tmp_path / name))
         assert status == 1
         assert f"{tmp_path / name}" in err and said in err
+        assert name == "file" or "see --data-dir, log.dirs" in err
         assert "Traceback" not in err and "Errno" not in err
 
 

@@ -126,4 +126,5 @@ def test_what_is_allowed_is_logged_at_debug(caplog: pytest.LogCaptureFixture) ->
     access = authorizer(acls).access(20000)
     assert access.allows(client(), READ, TOPIC, "t\nt")
     (line,) = caplog.messages
-    assert line.endswith("for request = 20000 based on rule ALLOW READ to User:a from * on LITERAL:t?t")
+    rule = "ALLOW READ to User:a from * on LITERAL:t?t"
+    assert line.endswith(f"for request = LOCKSTEP_CLUSTER based on rule {rule}")

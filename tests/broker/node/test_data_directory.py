@@ -45,7 +45,7 @@ def test_a_directory_that_cannot_be_locked_is_not_another_brokers(
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with pytest.raises(OSError, match="cannot lock: No locks available"):
+    with pytest.raises(WrongDirectory, match="cannot lock: no locks available"):
         DataDirectory(tmp_path, 1)
 
 
@@ -119,7 +119,7 @@ def test_one_that_may_not_be_written_says_so() -> None:
         try:
             for path, asked in ((Path(name), ".lock"), (Path(name, "new"), "new")):
                 words = (
-                    rf"data directory {path} is not writable for this user \(.*/{asked}: permission denied\)$"
+                    rf"data directory {path} is not writable for this user \(.*/{asked}: permission denied\):"
                 )
                 with pytest.raises(WrongDirectory, match=words):
                     DataDirectory(path, 1)
