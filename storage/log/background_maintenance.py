@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Final
 
 from lockstep.storage.log.checkpoint_file import (
-    PREFIX,
     PlacedCheckpoint,
     checkpoint_name,
+    is_checkpoint,
     load_checkpoints,
     name_beside,
     write_checkpoint,
@@ -389,5 +389,5 @@ class BackgroundMaintenance:
     def _remove_other_checkpoints(self) -> None:
         names = {c.name for c in self._checkpoints}
         for other in self._fs.list_dir(self._directory):
-            if other.startswith(PREFIX) and other not in names:
+            if is_checkpoint(other) and other not in names:
                 self._remove(self._directory / other)

@@ -9,6 +9,7 @@ are freed only below the older one, so that a corrupt newest checkpoint costs a 
 from __future__ import annotations
 
 import contextlib
+import re
 import struct
 from collections.abc import Iterator
 from functools import partial
@@ -26,6 +27,8 @@ AGAIN = "checkpoint-again-"
 """How the name begins of another one at the same index: on an idle log both kept ones may be of its end."""
 INCOMING = "incoming-"
 """The beginning of an installed checkpoint's name; it counts once the log begins at its position."""
+_CHECKPOINT_NAME = re.compile("checkpoint-(?:again-)?[0-9]{20}")
+_INCOMING_NAME = re.compile("incoming-([0-9]{16})-[0-9]{20}")
 TEMPORARY = "checkpoint.tmp"
 INCOMING_TEMPORARY = "incoming.tmp"
 """Of its own: while a log is installed, the one that it is to replace may write a checkpoint, too."""
@@ -71,9 +74,20 @@ def index_of_name(name: str) -> int:
     return int(name[-20:])
 
 
+def is_checkpoint(name: str) -> bool:
+    """Returns whether a file's name is a checkpoint's: an operator's copy of one has another name."""
+    return _CHECKPOINT_NAME.fullmatch(name) is not None
+
+
 def is_installed(name: str, oldest_sequence: int) -> bool:
     """Has the switch to this incoming checkpoint been made?"""
-    return int(name.removeprefix(INCOMING)[:16]) <= oldest_sequence
+    found = _INCOMING_NAME.fullmatch(name)
+    return found is not None and int(found[1]) <= oldest_sequence
+
+
+def is_unfinished(name: str, oldest_sequence: int) -> bool:
+    """Returns whether this is an incoming checkpoint whose switch has not been made."""
+    return _INCOMING_NAME.fullmatch(name) is not None and not is_installed(name, oldest_sequence)
 
 
 def encode_checkpoint(group_id: int, checkpoint: Checkpoint, position: int) -> Iterator[bytes]:
@@ -181,11 +195,7 @@ def load_checkpoints(
     """The two newest whole checkpoints, oldest first, and the names of broken ones newer than those. Those
     of a log that was replaced, placed below its oldest sequence, do not count. OSError where none is
     whole and one cannot be read: another time it may be."""
-    finished = [
-        name
-        for name in names
-        if name.startswith(PREFIX) or (name.startswith(INCOMING) and is_installed(name, oldest_sequence))
-    ]
+    finished = [name for name in names if is_checkpoint(name) or is_installed(name, oldest_sequence)]
     candidates = sorted(finished, key=lambda name: (index_of_name(name), name))
     whole: list[PlacedCheckpoint] = []
     broken: list[str] = []

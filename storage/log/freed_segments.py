@@ -25,13 +25,18 @@ def freed_file_name(first: int, last: int | None = None) -> str:
     return f"{first:016d}{end}{FREED_FILE_SUFFIX}"
 
 
+def is_number(text: str) -> bool:
+    """Returns whether a part of a file's name is a sequence as it is written there: 16 digits."""
+    return len(text) == 16 and text.isascii() and text.isdigit()
+
+
 def freed_runs(names: Iterable[str]) -> list[Run]:
     """The runs that a directory's freed files name, ascending; they may overlap after a crash."""
     found = []
     for name in names:
         if name.endswith(FREED_FILE_SUFFIX):
             first, dash, last = name.removesuffix(FREED_FILE_SUFFIX).partition("-")
-            if first.isdigit() and (last.isdigit() or not dash):
+            if is_number(first) and (is_number(last) or not dash):
                 found.append((int(first), int(last or first)))
     return sorted(found)
 

@@ -20,7 +20,7 @@ from functools import partial
 from pathlib import Path
 
 from lockstep.storage.log.batch_index import add_to_index
-from lockstep.storage.log.checkpoint_file import PREFIX, PlacedCheckpoint, load_checkpoints
+from lockstep.storage.log.checkpoint_file import PlacedCheckpoint, is_checkpoint, load_checkpoints
 from lockstep.storage.log.file_system import FileSystem, unless_lost
 from lockstep.storage.log.format import (
     SEGMENT_HEADER_BYTES,
@@ -58,6 +58,7 @@ from lockstep.storage.log.startup_cleanup import (
     flush_scanned,
     invalidate_unfinished_joins,
     is_invalidated,
+    remove_file,
     remove_stale_files,
     reuse_ready_files,
 )
@@ -104,12 +105,12 @@ class Recovery:
         fs.make_dir(directory)
         names = fs.list_dir(directory)
         state_file = self._open_state(names)
-        kept = [n for n in names if n.endswith(SEGMENT_SUFFIX) or n.startswith(PREFIX)]
+        kept = [n for n in names if n.endswith(SEGMENT_SUFFIX) or is_checkpoint(n)]
         if state_file is None and kept:
             raise CorruptLog(f"{directory}: no state file, but {kept[0]} and {len(kept) - 1} more")
         for name in names:
             if name.endswith(".tmp"):
-                fs.unlink(directory / name)
+                remove_file(fs, directory / name)
         if state_file is None:
             if ORIGIN_NAME in names:  # of a deleted log, whose promises went with its state file
                 fs.unlink(directory / ORIGIN_NAME)

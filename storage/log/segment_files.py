@@ -9,15 +9,17 @@ Reads no file itself. Where bytes of a segment are: `format`; how files are join
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from itertools import groupby
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from lockstep.storage.log.freed_segments import FreedSequences, Run
+from lockstep.storage.log.freed_segments import FreedSequences, Run, is_number
 
 SEGMENT_SUFFIX: Final = ".segment"
 INDEX_SUFFIX: Final = ".index"
+_JOIN_NUMBER: Final = re.compile("[0-9]{8,}")
 
 
 def segment_name(sequence: int) -> str:
@@ -31,7 +33,7 @@ def index_name(sequence: int) -> str:
 def sequences_of(names: Iterable[str], suffix: str) -> list[int]:
     """The sequences of a directory's files of one sort, rising; without joined ones."""
     stems = [name.removesuffix(suffix) for name in names if name.endswith(suffix)]
-    return sorted(int(stem) for stem in stems if stem.isdigit())
+    return sorted(int(stem) for stem in stems if is_number(stem))
 
 
 class JoinedFile(NamedTuple):
@@ -58,7 +60,7 @@ def joined_of(names: Iterable[str]) -> list[JoinedFile]:
     for name in names:
         if name.endswith(SEGMENT_SUFFIX):
             parts = name.removesuffix(SEGMENT_SUFFIX).split("-")
-            if len(parts) == 3 and all(map(str.isdigit, parts)):
+            if len(parts) == 3 and all(map(is_number, parts[:2])) and _JOIN_NUMBER.fullmatch(parts[2]):
                 found.append(JoinedFile(*map(int, parts)))
     return sorted(found)
 

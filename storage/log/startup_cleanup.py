@@ -9,11 +9,18 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lockstep.storage.log.checkpoint_file import INCOMING, PlacedCheckpoint, checkpoint_name, is_installed
+from lockstep.storage.log.checkpoint_file import INCOMING, PlacedCheckpoint, checkpoint_name, is_unfinished
 from lockstep.storage.log.file_system import FileSystem, is_full, unless_lost, write_all
 from lockstep.storage.log.format import SEGMENT_HEADER_BYTES, encode_void_header, position_of
 from lockstep.storage.log.freed_segments import restrict_freed
-from lockstep.storage.log.segment_files import INDEX_SUFFIX, SegmentFiles, segment_name
+from lockstep.storage.log.segment_files import (
+    INDEX_SUFFIX,
+    SEGMENT_SUFFIX,
+    SegmentFiles,
+    joined_of,
+    segment_name,
+    sequences_of,
+)
 from lockstep.storage.log.segment_pool import ReadyFile
 from lockstep.storage.log.segments import Segment
 
@@ -51,13 +58,14 @@ def remove_stale_files(
     installation."""
     kept = {files.index_name(s) for s in files.live if s < next_sequence - 1}
     stale = [directory / n for n in names if n.endswith(INDEX_SUFFIX) and _is_ours(n) and n not in kept]
-    stale += [directory / n for n in names if n.startswith(INCOMING) and not is_installed(n, oldest)]
+    stale += [directory / n for n in names if is_unfinished(n, oldest)]
     _remove(fs, directory, stale)
     restrict_freed(fs, directory, names, [run for run in files.freed.runs if run[0] < next_sequence])
 
 
 def _is_ours(index_name: str) -> bool:
-    return index_name.removesuffix(INDEX_SUFFIX).replace("-", "").isdigit()
+    stem = index_name.removesuffix(INDEX_SUFFIX)
+    return bool(sequences_of([index_name], INDEX_SUFFIX) or joined_of([stem + SEGMENT_SUFFIX]))
 
 
 def invalidate_unfinished_joins(fs: FileSystem, directory: Path, files: SegmentFiles) -> bool:
@@ -94,9 +102,18 @@ def is_invalidated(fs: FileSystem, directory: Path, name: str) -> bool:
     return unless_lost(read) == expected
 
 
+def remove_file(fs: FileSystem, path: Path) -> None:
+    """Removes a file; a directory of that name stays."""
+    try:
+        fs.unlink(path)
+    except (IsADirectoryError, PermissionError):
+        if not path.is_dir():
+            raise
+
+
 def _remove(fs: FileSystem, directory: Path, stale: list[Path]) -> None:
     for path in stale:
-        fs.unlink(path)
+        remove_file(fs, path)
     if stale:
         fs.fsync_dir(directory)
 
