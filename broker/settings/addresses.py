@@ -40,7 +40,19 @@ def parse_listener(text: str, key: str = "listeners") -> Listener:
         raise ConfigError(key, text, form + _without_host(text, "PLAINTEXT://"))
     if int(parsed["port"]) > 65535:
         raise ConfigError(key, text, f"there is no port {parsed['port']}")
-    return Listener((parsed["name"] or "PLAINTEXT").upper(), parsed["host"].strip("[]"), int(parsed["port"]))
+    host = parsed["host"].strip("[]")
+    if not is_host(host):
+        raise ConfigError(key, text, "no host name: a part between its dots is empty or over 63 characters")
+    return Listener((parsed["name"] or "PLAINTEXT").upper(), host, int(parsed["port"]))
+
+
+def is_host(host: str) -> bool:
+    """Returns whether the resolver takes this text: it raises UnicodeError, not OSError, for any other."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return "\0" not in host
 
 
 def parse_host_port(text: str, key: str) -> Listener:

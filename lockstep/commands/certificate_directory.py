@@ -61,7 +61,11 @@ class CertificateDirectory:
 
     def check_no_ca(self) -> None:
         """Raises CommandFailed if there is a CA. A key alone, as a crash leaves it, has signed nothing."""
-        if self.ca_certificates.exists():
+        try:
+            is_there = self.ca_certificates.exists()
+        except OSError as error:
+            raise os_error(error) from error
+        if is_there:
             raise CommandFailed(
                 f"{self.ca_certificates} is there already: `lockstep certs add` makes more certificates, "
                 "`lockstep certs renew` new ones, and --directory names another place"

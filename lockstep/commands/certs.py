@@ -101,6 +101,8 @@ def _create(options: argparse.Namespace) -> int:
 
     directory = _directory(options)
     nodes, clients = _parse_nodes(options.nodes), _parse_clients(options.clients)
+    if not nodes:
+        raise WrongUsage("--nodes names no node: write NODE=HOST, as in 1=hostA,2=hostB")
     directory.check_no_ca()
     now = _now()
     cluster_id = options.cluster_id or format_uuid(_random_id())
@@ -247,6 +249,8 @@ def _parse_nodes(text: str) -> dict[int, list[str]]:
             raise WrongUsage(f"--nodes {item}: not of the form NODE=HOST, as in 1=hostA,2=hostB")
         else:
             last.append(item)
+    if not nodes and text.strip():
+        raise WrongUsage(f"--nodes {text}: no node is named, as in 1=hostA,2=hostB")
     return nodes
 
 

@@ -153,7 +153,14 @@ def _resource(options: argparse.Namespace) -> tuple[ResourceType, str]:
 
     name: str = options.name
     if options.kind == "broker" and "=" in name:
-        options.setting.insert(0, pair(name))
+        if "setting" not in options:
+            raise WrongUsage(
+                f"broker {name}: not a node's number; NAME=VALUE is for `lockstep configs alter`"
+            )
+        try:
+            options.setting.insert(0, pair(name))
+        except argparse.ArgumentTypeError as error:
+            raise WrongUsage(str(error)) from None
         name = ""
     elif options.kind != "broker" and not name:
         raise WrongUsage(f"which {options.kind}? Its name is missing")

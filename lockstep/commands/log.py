@@ -133,7 +133,10 @@ def _skip_damage(options: argparse.Namespace) -> int:
 def _verify(options: argparse.Namespace) -> int:
     from lockstep.stopped_broker import node_directories
 
-    nodes = node_directories(options.directory)
+    try:
+        nodes = node_directories(options.directory)
+    except OSError as error:
+        raise os_error(error) from error
     statuses = []
     for number, directory in enumerate(nodes or [options.directory]):
         if nodes and not options.json:

@@ -117,6 +117,10 @@ def _run_processes(options: argparse.Namespace, flags: Mapping[str, str]) -> int
 
     from lockstep.supervisor import node_plan, supervisor
 
+    try:
+        node_plan.check_processes(options.processes)  # first: checking a hundred thousand peers takes minutes
+    except node_plan.PlanError as error:
+        raise WrongUsage(str(error)) from None
     # Checked as a cluster's settings, before the nodes' own are known; each node's are checked again below.
     provisional = {"node.id": "1", "lockstep.peers": node_plan.provisional_peers(max(options.processes, 2))}
     settings = _load(options, options.set, {**flags, **provisional})

@@ -98,6 +98,8 @@ _TOPIC_REASONS: Final = {
     **NO_LEADER,
 }
 
+_DAMAGED: Final = "the record is damaged on the broker's disk; see `lockstep cluster status`"
+
 
 @dataclass(frozen=True)
 class FetchedPartition:
@@ -384,7 +386,8 @@ class Client(ClusterConnections):
             response = await connection.call(request, FetchResponse, timeout_s=timeout_s)
             if response.error_code:
                 raise BrokerError(response.error_code, f"fetch from {topic.name}")
-            return [_unpack(topic, data) for each in response.responses for data in each.partitions]
+            found = [data for each in response.responses for data in each.partitions]
+            return [_unpack(topic, data, offsets.get(data.partition_index)) for data in found]
 
         if len(by_leader) == 1:  # without a task of its own, which would respond some iterations later
             (indexes,) = by_leader.values()
@@ -442,9 +445,12 @@ async def _all_of(calls: Sequence[Coroutine[Any, Any, list[T]]]) -> list[T]:
     return found
 
 
-def _unpack(topic: TopicMetadata, data: PartitionData) -> FetchedPartition:
+def _unpack(topic: TopicMetadata, data: PartitionData, offset: int | None) -> FetchedPartition:
+    about = f"{topic.name}, partition {data.partition_index}"
+    if data.error_code == ErrorCode.CORRUPT_MESSAGE:
+        raise BrokerError(data.error_code, f"{about}, offset {offset}", _DAMAGED)
     if data.error_code:
-        raise BrokerError(data.error_code, f"{topic.name}, partition {data.partition_index}")
+        raise BrokerError(data.error_code, about)
     records = b"" if data.records is None else data.records
     assert not isinstance(records, list), "what was decoded is one buffer"
     aborted = tuple(data.aborted_transactions or ())

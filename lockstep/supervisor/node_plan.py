@@ -91,6 +91,12 @@ def provisional_peers(processes: int) -> str:
     return ",".join(f"{node_id}@localhost:{node_id}" for node_id in range(1, processes + 1))
 
 
+def check_processes(processes: int) -> None:
+    """Raises PlanError for a number of processes outside the limits."""
+    if not 2 <= processes <= MAX_PROCESSES:
+        raise PlanError(f"--processes {processes}: the number of processes is 1 to {MAX_PROCESSES}")
+
+
 def plan_nodes(settings: Settings, processes: int, given: Collection[str]) -> list[NodePlan]:
     """The nodes in order.
 
@@ -99,8 +105,7 @@ def plan_nodes(settings: Settings, processes: int, given: Collection[str]) -> li
         given: the names of the settings that were given, apart from defaults.
     Raises PlanError.
     """
-    if not 2 <= processes <= MAX_PROCESSES:
-        raise PlanError(f"--processes {processes}: the number of processes is 1 to {MAX_PROCESSES}")
+    check_processes(processes)
     for name in OWN_SETTINGS:
         if name in given:
             raise PlanError(

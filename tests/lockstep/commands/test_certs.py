@@ -195,3 +195,9 @@ def test_files_of_others_are_named(certs: Run) -> None:
     Path("certs/ca.key").write_text("nothing")
     status, _, error = certs("renew")
     assert status == 1 and "the CA cannot be read" in error
+
+
+@pytest.mark.parametrize("nodes", ["", ",", " , "])
+def test_a_list_without_nodes_is_wrong_usage(certs: Run, nodes: str) -> None:
+    status, _, err = certs("create", f"--nodes={nodes}")
+    assert status == 2 and "1=hostA,2=hostB" in err and err.count("\n") == 1

@@ -102,6 +102,9 @@ def test_wrong_usage(command: Run) -> None:
     assert command("configs", "describe", "planet").status == 2
     for arguments, said in (
         (("alter", "broker", "1"), "nothing to change"),
+        (("alter", "broker", "="), "'=' is not of the form NAME=VALUE"),
+        (("alter", "broker", "=5"), "'=5' is not of the form NAME=VALUE"),
+        (("describe", "broker", "log.retention.ms=1"), "not a node's number"),
         (("describe", "topic"), "which topic"),
         (("alter", "broker", "log.retention.hour=1"), "did you mean log.retention.hours"),
         (("alter", "broker", "retention.ms=1"), "did you mean log.retention.ms"),

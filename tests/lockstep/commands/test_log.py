@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import re
 import shutil
 import signal
 import subprocess
@@ -347,6 +348,13 @@ def test_what_the_system_refuses_is_told_in_words(
         assert outcome.err.startswith(f"lockstep: {directory}") and outcome.err.count("\n") == 1
 
 
+def test_a_path_that_is_too_long_is_one_line(command: Run) -> None:
+    for what in ("verify", "dump"):
+        outcome = command("log", what, "a" * 400)
+        assert outcome.status == 1 and outcome.err.endswith(": file name too long\n"), outcome.err
+        assert outcome.err.count("\n") == 1
+
+
 def _done(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, env=ENVIRONMENT)
 
@@ -364,6 +372,10 @@ def test_damaged_records_are_given_up_at_an_operators_word(directory: Path) -> N
         assert (nothing.returncode, "no damaged records are known" in nothing.stdout) == (0, True)
         consume = ("consume", "orders", "-b", address, "-p", "0", "--from-beginning")
         failed = _done(*consume, "--timeout", "3")
+        assert re.search(
+            r"orders, partition 0, offset \d+: .* see `lockstep cluster status` \(CORRUPT_MESSAGE\)",
+            failed.stderr,
+        )
         assert failed.returncode != 0 and "CORRUPT_MESSAGE" in failed.stderr, failed.stderr
         assert "sOme" not in failed.stdout
         status = _done("cluster", "status", "-b", address)

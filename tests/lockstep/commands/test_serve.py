@@ -248,3 +248,15 @@ def player_status(port: int) -> dict[str, Any]:
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/status", timeout=30) as answer:
         found: dict[str, Any] = json.loads(answer.read())
         return found
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 64])
+def test_a_listener_without_a_possible_host_name_is_named(host: str) -> None:
+    said = failed("--listen", f"{host}:19092", status=2)
+    assert said.startswith(f"lockstep: listeners={host}:19092: no host name: ")
+
+
+def test_too_many_processes_are_rejected_before_their_settings_are_checked() -> None:
+    began = time.monotonic()
+    assert "the number of processes is 1 to 64" in failed("--processes", "100000", status=2)
+    assert time.monotonic() - began < 20
