@@ -2,8 +2,8 @@
 
 Holds `.lock` (an advisory lock, so that two brokers cannot share it, with the process's id while it is
 held), `meta.properties` (format, node id, the node's part in its cluster) and `groups/N`, one directory per
-log group; `groups/N.gone` is the rest of a removed one.
-Does not: look inside a group's directory.
+log group, in which `owner.properties` names the data directory; `groups/N.gone` is the rest of a removed one.
+Does not: look at anything else inside a group's directory.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import secrets
 import shutil
 import threading
 from contextlib import suppress
@@ -37,6 +38,9 @@ _REGISTERED: Final = "registered"
 _CLUSTER: Final = "cluster.id"
 _METADATA_VERSION: Final = "metadata.version"
 _REMOVED: Final = "removed"
+_DIRECTORY: Final = "directory.id"
+"""A random id: votes and records of another node, or of another life of this one, are not this one's."""
+_OWNER: Final = "owner.properties"
 _GONE: Final = ".gone"
 _NOT_ALLOWED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 ALONE: Final = "alone"
@@ -98,6 +102,15 @@ class DataDirectory:
         return sorted(
             number for name, number in numbers.items() if number is not None and name == str(number)
         )
+
+    def record_owner(self, group_id: int) -> None:
+        """Record in a log group's directory that it is of this data directory, durably. A full disk keeps it
+        from nothing: the next start records it."""
+        owner = self.group(group_id) / _OWNER
+        directory_id = self._properties.get(_DIRECTORY)
+        if directory_id is not None and not _owner_of(owner):
+            with suppress(OSError):
+                write_flushed(owner, f"node.id={self._properties['node.id']}\n{_DIRECTORY}={directory_id}\n")
 
     def mark_removed(self, group_id: int) -> Path | None:
         """Mark a log group's directory as removed, durably; returns the directory to delete, at any time and
@@ -164,6 +177,26 @@ class DataDirectory:
         """Remove the log groups of a start that never came to take part."""
         shutil.rmtree(self.path / "groups", ignore_errors=True)
 
+    def _check_owners(self, node_id: int) -> None:
+        """Raises WrongDirectory where a log group is of another data directory. Older versions record no
+        owner, and no id: then what the groups name counts."""
+        expected = self._properties.get(_DIRECTORY)
+        for group_id in self.groups():
+            owner = _owner_of(self.group(group_id) / _OWNER)
+            if not owner:
+                continue
+            expected = expected or owner[_DIRECTORY]
+            if (owner["node.id"], owner[_DIRECTORY]) != (str(node_id), expected):
+                theirs = escape_unprintable(owner["node.id"][:MAX_SHOWN])
+                raise WrongDirectory(
+                    f"{self.group(group_id)} is of another data directory, of node {theirs}: its votes and "
+                    f"records are not those of node {node_id} here. Put the own one back, or empty "
+                    f"{self.path}: then a node of a cluster comes back as another member"
+                )
+        if _DIRECTORY not in self._properties:
+            with suppress(OSError):  # the disk may be full: at the next start
+                self._record({_DIRECTORY: expected or secrets.token_hex(16)})
+
     def _record(self, changed: dict[str, str]) -> None:
         with self._recording:
             properties = {**self._properties, **changed}
@@ -178,6 +211,7 @@ class DataDirectory:
             if self.groups():
                 raise WrongDirectory(f"{self.path} has log groups but no {META_NAME}")
             self._properties = {"format": str(FORMAT), "node.id": str(node_id)}
+            self._properties[_DIRECTORY] = secrets.token_hex(16)
             self._record({_PART: ALONE if alone else ""})
             return
         properties = self._read(meta)
@@ -205,6 +239,7 @@ class DataDirectory:
                 "with another data directory (--data-dir), or without --peers"
             )
         self._check_groups(node_id, alone)
+        self._check_owners(node_id)
         if not alone and was_alone:
             self._record({_PART: ""})
 
@@ -289,6 +324,15 @@ def recorded_cluster(path: Path) -> str | None:
         return read_properties(path / META_NAME).get(_CLUSTER)
     except (OSError, ValueError):
         return None
+
+
+def _owner_of(path: Path) -> dict[str, str]:
+    """Returns a log group's owner as it is recorded; empty for none, also where it cannot be read."""
+    try:
+        owner = read_properties(path)
+    except (OSError, ValueError):
+        return {}
+    return owner if "node.id" in owner and _DIRECTORY in owner else {}
 
 
 def _check_no_nodes_below(path: Path) -> None:

@@ -149,6 +149,7 @@ class LocalGroups:
             tail_machines=None if is_metadata else {PRODUCERS_SECTION: producers, LOCKS_SECTION: locks},
             send=no_peers if self._send is None else self._send(group_id),
         )
+        await in_thread(partial(self._directory.record_owner, group_id))
         if self._send is None:
             _log_recovery(group)
         else:

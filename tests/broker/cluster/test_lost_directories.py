@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import shutil
 from pathlib import Path
 
 import pytest
@@ -115,3 +116,19 @@ async def test_a_start_on_a_full_disk_names_the_directory(
     with pytest.raises(OSError, match="quota exceeded") as caught:
         await Broker(small_settings(tmp_path / "data")).start()
     assert caught.value.filename == str(tmp_path / "data")
+
+
+async def test_a_group_of_another_node_is_not_opened(start_cluster: StartCluster) -> None:
+    """Its votes are not this node's."""
+    cluster = await start_cluster(3)
+    await cluster.settled()
+    await cluster.stop()
+    groups = cluster.directory / "1" / "groups" / "1"
+    groups.rename(cluster.directory / "kept")
+    shutil.copytree(cluster.directory / "2" / "groups" / "1", groups)
+    with pytest.raises(CannotStart, match=rf"^{groups} is of another data directory, of node 2"):
+        await cluster.start(1)
+    shutil.rmtree(groups)
+    (cluster.directory / "kept").rename(groups)
+    await cluster.start()
+    await cluster.settled()

@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import re
+import shutil
 import tempfile
 import threading
 import time
@@ -319,6 +320,96 @@ def test_a_full_disk_is_named_with_the_file(tmp_path: Path, monkeypatch: pytest.
     with pytest.raises(OSError, match="No space left") as caught:
         data_directory.write_flushed(tmp_path / "meta.properties", "x\n")
     assert describe_os_error(caught.value) == f"{tmp_path}/meta.properties: no space left on device"
+
+
+def two_nodes(path: Path) -> tuple[Path, Path]:
+    """The directories of nodes 1 and 2, each with its groups 0 and 1."""
+    for node_id in (1, 2):
+        directory = DataDirectory(path / str(node_id), node_id, alone=False)
+        directory.record_part("founder")
+        for group_id in (0, 1):
+            directory.group(group_id).mkdir(parents=True)
+            directory.record_owner(group_id)
+        directory.close()
+    return path / "1", path / "2"
+
+
+def open_again(path: Path) -> None:
+    DataDirectory(path, int(path.name), alone=False).close()
+
+
+def test_groups_that_were_swapped_between_nodes_are_refused(tmp_path: Path) -> None:
+    first, second = two_nodes(tmp_path)
+    (first / "groups").rename(tmp_path / "kept")
+    (second / "groups").rename(first / "groups")
+    (tmp_path / "kept").rename(second / "groups")
+    with pytest.raises(WrongDirectory, match=rf"^{first}/groups/0 is of another data directory, of node 2:"):
+        open_again(first)
+    with pytest.raises(WrongDirectory, match="of node 1: its votes and records are not those of node 2 here"):
+        open_again(second)
+
+
+def test_one_group_of_another_node_is_refused(tmp_path: Path) -> None:
+    first, second = two_nodes(tmp_path)
+    shutil.rmtree(first / "groups" / "1")
+    shutil.copytree(second / "groups" / "1", first / "groups" / "1")
+    with pytest.raises(WrongDirectory, match="groups/1 is of another data directory, of node 2"):
+        open_again(first)
+
+
+def test_groups_of_an_earlier_life_of_the_node_are_refused(tmp_path: Path) -> None:
+    first, _ = two_nodes(tmp_path)
+    (first / "groups").rename(tmp_path / "kept")
+    shutil.rmtree(first)
+    DataDirectory(first, 1, alone=False).close()
+    (tmp_path / "kept").rename(first / "groups")
+    with pytest.raises(WrongDirectory, match="groups/0 is of another data directory, of node 1"):
+        open_again(first)
+
+
+def test_a_directory_of_an_older_version_gets_its_owners(tmp_path: Path) -> None:
+    """Without any, and with the properties of before beside groups that have them."""
+    first, second = two_nodes(tmp_path)
+    meta, owner = first / "meta.properties", first / "groups" / "0" / "owner.properties"
+    older = "".join(line for line in meta.read_text().splitlines(True) if "directory.id" not in line)
+    recorded = owner.read_text()
+    meta.write_text(older)
+    open_again(first)
+    assert f"\n{recorded.splitlines()[1]}\n" in meta.read_text()
+    for each in first.glob("groups/*/owner.properties"):
+        each.unlink()
+    meta.write_text(older)
+    directory = DataDirectory(first, 1, alone=False)
+    directory.record_owner(0)
+    directory.close()
+    assert owner.read_text() != recorded and owner.read_text().startswith("node.id=1\ndirectory.id=")
+    open_again(first)
+    owner.write_text("damaged")
+    open_again(first)
+    meta.write_text(older)
+    shutil.copy(second / "groups" / "0" / "owner.properties", owner)
+    with pytest.raises(WrongDirectory, match="of node 2"):
+        open_again(first)
+
+
+def test_a_full_disk_puts_the_owner_off(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, _ = two_nodes(tmp_path)
+    meta = first / "meta.properties"
+    meta.write_text("".join(each for each in meta.read_text().splitlines(True) if "directory.id" not in each))
+    for each in first.glob("groups/*/owner.properties"):
+        each.unlink()
+
+    def fail(*arguments: object, **named: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as full:
+        full.setattr(data_directory, "write_flushed", fail)
+        directory = DataDirectory(first, 1, alone=False)
+        directory.record_owner(0)
+        directory.close()
+    assert "directory.id" not in meta.read_text() and not list(first.glob("groups/*/owner.properties"))
+    open_again(first)
+    assert "directory.id" in meta.read_text()
 
 
 def test_groups(tmp_path: Path) -> None:
