@@ -168,7 +168,7 @@ def _oauthbearer(security: ListenerSecurity) -> tuple[Callable[[], OAuthBearerEx
             keys = TokenKeys(url, security.get(ALLOWED_URLS, name), refresh_ms / 1000, time.monotonic)
         except UnusableKeys as error:
             make_error = security.temporary_error if isinstance(error, UnreadableKeys) else security.error
-            raise make_error(JWKS_URL, f"{error} ({ALLOWED_URLS})", name) from None
+            raise make_error(JWKS_URL, str(error), name) from None
         if url.startswith("http:"):
             log.warning(
                 "%s: keys of tokens come without encryption: %s", security.name_of(JWKS_URL, name), url

@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 
 from lockstep.broker.process.log_text import printable
 from lockstep.broker.security.token_validator import MalformedKeys, TokenKey, parse_keys
+from lockstep.broker.settings.oauthbearer_settings import ALLOWED_URLS
 
 log = logging.getLogger("lockstep.security")
 
@@ -66,7 +67,7 @@ class TokenKeys:
         elif scheme not in WEB_SCHEMES:
             raise UnusableKeys("a URL of file, https or http is needed")
         elif url not in allowed:
-            raise UnusableKeys("it is not among the allowed URLs")
+            raise UnusableKeys(f"it is not among the allowed URLs ({ALLOWED_URLS})")
 
     def request_refresh(self) -> None:
         """A token came with an unknown key: fetch soon."""

@@ -244,7 +244,8 @@ class ListenerSecurity:
     def get(self, name: str, mechanism: str = "") -> Any:
         """The value of a setting, by Kafka's name, for a mechanism or for all. Raises ConfigError.
 
-        An empty value of the listener itself leaves out that of all listeners, if it may be missing.
+        An empty value of the listener itself leaves out that of all listeners, if it may be missing; an
+        empty location is none.
         """
         attribute, declared = SECURITY_PROPERTIES[name]
         full_name = self.name_of(name, mechanism)
@@ -252,7 +253,8 @@ class ListenerSecurity:
         if text == "" and declared.default is None:
             return None
         if text is None:
-            return None if name == JAAS_CONFIG else getattr(self._settings, attribute)
+            value = None if name == JAAS_CONFIG else getattr(self._settings, attribute)
+            return None if value == "" and name in LOCATIONS else value
         try:
             return declared.parse(text)
         except ConfigError as error:

@@ -209,3 +209,10 @@ def test_an_empty_file_may_be_right_later(tmp_path: Path) -> None:
     path.write_bytes(b"")
     with pytest.raises(UnusableFile, match="is empty"):
         read_key_store(security(key_texts(path, "PEM")), NOW)
+
+
+@pytest.mark.parametrize("prefix", ["", "listener.name.ssl."])
+def test_an_empty_location_is_missing(prefix: str) -> None:
+    with pytest.raises(ConfigError, match=r"ssl.keystore.location.*: missing: the listener SSL needs a key"):
+        read_key_store(security({f"{prefix}ssl.keystore.location": ""}), NOW)
+    assert security({f"{prefix}ssl.truststore.location": ""}).get("ssl.truststore.location") is None

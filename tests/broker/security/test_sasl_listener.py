@@ -177,3 +177,10 @@ def test_settings_that_stop_the_start(texts: dict[str, str], problem: str) -> No
     with pytest.raises(ConfigError) as refused:
         listener(texts)
     assert re.match(problem, str(refused.value)), str(refused.value)
+
+
+def test_a_missing_file_of_token_keys_names_no_other_setting(tmp_path: Path) -> None:
+    url = f"{OAUTH}jwks.endpoint.url"
+    with pytest.raises(ConfigError) as failure:
+        listener({**TOKENS, url: (tmp_path / "none.json").as_uri()})
+    assert url in str(failure.value) and "allowed.urls" not in str(failure.value)
