@@ -75,6 +75,9 @@ def test_a_value_that_a_listeners_own_setting_may_not_have() -> None:
     object.__setattr__(settings, "listener_texts", {name: "perhaps"})
     with pytest.raises(ConfigError, match=f"^{name}=perhaps"):
         settings.security_of(settings.client_listeners()[0]).get("ssl.client.auth")
+    assert str(security.error("ssl.key.password", "is missing")) == "ssl.key.password=: is missing"
+    secured = from_texts({**LISTENERS, "ssl.key.password": "hush"})
+    security = secured.security_of(secured.client_listeners()[0])
     assert str(security.error("ssl.key.password", "bad")) == "ssl.key.password=[hidden]: bad"
 
 
