@@ -26,6 +26,7 @@ async def test_a_wiped_node_is_no_founder_while_the_others_open_their_logs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, leaders_log: str
 ) -> None:
     """They dial it before that; group 0 is opened first, and on one of them nothing is open."""
+    caplog.clear()
     monkeypatch.setattr(cluster_node, "UNDECIDED_SECONDS", 0.2)
     cluster = BrokerCluster(tmp_path / leaders_log)
     may_open, open_group = asyncio.Event(), LocalGroups.open
