@@ -25,6 +25,8 @@ REMEDY: Final = f"put it back from a copy, or {EMPTY_DIRECTORY}"
 
 NO_INDEX: Final = "its index file is missing or damaged, too"
 """The reason why nobody knows what a lost segment held."""
+NO_STATE: Final = "the state file is damaged, too"
+"""The reason where a new state was made from the files that are there."""
 
 
 def joined_file_of(names: Iterable[str], sequence: int) -> JoinedFile | None:

@@ -46,7 +46,7 @@ from lockstep.storage.log.lost_segments import (
     tail_before,
     unknown_end,
 )
-from lockstep.storage.log.missing_segment import EMPTY_DIRECTORY, NO_INDEX, describe_missing
+from lockstep.storage.log.missing_segment import EMPTY_DIRECTORY, NO_INDEX, NO_STATE, describe_missing
 from lockstep.storage.log.origin_file import ORIGIN_NAME
 from lockstep.storage.log.recovery_result import Recovered, RecoveryReport
 from lockstep.storage.log.salvage import begin_search, salvaged_state
@@ -252,6 +252,7 @@ class Recovery:
     def _describe_missing(self, missing: int, names: list[str], reason: str) -> str:
         """Returns the error text about a missing segment, with the entries it held as far as its neighbours
         show, and the reason why the log cannot do without it."""
+        reason = NO_STATE if self._salvaged_state else reason
         held = frames_between(missing, self._files, self._load_index_head, self._header)
         return describe_missing(self._directory, names, missing, self._state.joins, *held, reason=reason)
 

@@ -488,7 +488,10 @@ def test_a_joined_segment_that_is_missing_or_not_below_the_checkpoint_is_damage(
     damaged, _ = opened(Image(left))
     assert damaged.is_joined(4) and damaged.report.lost_files[0].endswith(f"{name}: the segment is missing")
     left = {n: data for n, data in left.items() if not n.endswith(".index")}
-    words = "is missing, or a file into which it was joined with others; it held frames 1 to 8; put it back"
+    words = (
+        "is missing, or a file into which it was joined with others; it held frames 1 to 8; its index file "
+        "is missing or damaged, too; put it back"
+    )
     with pytest.raises(CorruptLog, match=f"0000000000000001.segment: the segment {words}"):
         opened(Image(left))
     without = {n: data for n, data in image.files.items() if not n.startswith("checkpoint")}

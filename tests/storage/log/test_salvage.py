@@ -245,7 +245,8 @@ def test_salvage_rejects_a_log_whose_index_file_names_a_missing_segment(lost: in
     """It began behind the gap, and the records before it were gone without a word."""
     with pytest.raises(
         CorruptLog,
-        match=f"{lost:016d}.segment: the segment is missing; it held frames {frames}; put it back",
+        match=f"{lost:016d}.segment: the segment is missing; it held frames {frames}; the state file is "
+        "damaged, too; put it back",
     ):
         salvage_small(without([f"{lost:016d}.segment"]))
 
