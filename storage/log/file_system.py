@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+import stat
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -42,8 +43,11 @@ _SYNC_FILE_RANGE = _sync_file_range()
 _NOT_HERE = frozenset({errno.ENOSYS, errno.EINVAL, errno.ESPIPE, errno.EPERM, errno.EOPNOTSUPP})
 """The file system, or a sandbox, has no such call: nothing was tried, so nothing can have failed."""
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
-_LOST = frozenset({errno.ENOENT, errno.EIO, errno.EBADMSG, errno.EUCLEAN})
-"""No such file, a bad sector, a checksum of the file system's that does not fit."""
+_LOST = frozenset(
+    {errno.ENOENT, errno.EIO, errno.EBADMSG, errno.EUCLEAN, errno.EISDIR, errno.ELOOP, errno.ESPIPE}
+)
+"""No such file, a bad sector, a checksum of the file system's that does not fit, or something else than
+a file in its place."""
 
 
 class FileSystem(Protocol):
@@ -65,6 +69,17 @@ class FileSystem(Protocol):
     def rename(self, old: Path, new: Path) -> None: ...
     def unlink(self, path: Path) -> None: ...
     def fsync_dir(self, path: Path) -> None: ...
+
+
+def open_file(path: Path, flags: int) -> int:
+    """An open descriptor. Raises OSError for what is no regular file, without waiting for a pipe."""
+    fd = os.open(path, flags | os.O_NONBLOCK, 0o644)
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISREG(mode):
+        return fd
+    os.close(fd)
+    number = errno.EISDIR if stat.S_ISDIR(mode) else errno.ESPIPE
+    raise OSError(number, "not a regular file", str(path))
 
 
 class RealFileSystem:
@@ -91,7 +106,7 @@ class RealFileSystem:
 
     def open(self, path: Path, create: bool = False) -> int:
         """An open descriptor for reading and writing; `create` empties a file that is there."""
-        return os.open(path, READ_WRITE | (os.O_CREAT | os.O_TRUNC if create else 0), 0o644)
+        return open_file(path, READ_WRITE | (os.O_CREAT | os.O_TRUNC if create else 0))
 
     def size(self, fd: int) -> int:
         return os.fstat(fd).st_size

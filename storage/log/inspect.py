@@ -20,7 +20,7 @@ from pathlib import Path
 from lockstep.protocol.records.batch import MalformedBatch, peek_header
 from lockstep.storage.log.checkpoint_file import load_checkpoints
 from lockstep.storage.log.damage_search import Damage, DamageSearch
-from lockstep.storage.log.file_system import RealFileSystem
+from lockstep.storage.log.file_system import RealFileSystem, open_file
 from lockstep.storage.log.format import (
     SEGMENT_HEADER_BYTES,
     decode_segment_header,
@@ -56,7 +56,9 @@ class ReadOnlyFileSystem(RealFileSystem):
         """Nothing: it is there, or there is nothing to read."""
 
     def open(self, path: Path, create: bool = False) -> int:
-        return os.open(os.devnull if create else path, os.O_RDONLY | os.O_CLOEXEC)
+        if create:
+            return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        return open_file(path, os.O_RDONLY | os.O_CLOEXEC)
 
     def allocate(self, fd: int, length: int) -> None:
         """Nothing."""
