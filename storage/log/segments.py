@@ -107,8 +107,7 @@ class Segment:
         self.indexed = False
         self.has_exact_begin = True
         """False for a lost file behind freed segments: its first index and LSN are lower bounds, and the
-        chain
-        value before them is unknown."""
+        chain value before them is unknown."""
         self.first_live_row = 0
         """A row of its summary whose partition had records left at the last check, where the next begins."""
         self.frame_ends: array[int] | None = array("I")
