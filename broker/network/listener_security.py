@@ -170,5 +170,5 @@ class ListenerSecurities:
 
 def _warn_of_expiry(keys: ReloadableKeyStore) -> None:
     """Log that a certificate ends soon, if it does."""
-    if keys.expiry_warning:
-        log.warning("%s", keys.expiry_warning)
+    for line in keys.expiry_warnings:
+        log.warning("%s", line)

@@ -21,6 +21,7 @@ from typing import Final
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding
 
+from lockstep.broker.security.distinguished_name import distinguished_name
 from lockstep.broker.security.key_store import KeyStore, store_files
 from lockstep.broker.settings.properties import ConfigError
 from lockstep.broker.settings.security_settings import ListenerSecurity
@@ -53,14 +54,23 @@ class ReloadableKeyStore(ABC):
         self._keys, self._contexts = self._read(security)
 
     @property
-    def expiry_warning(self) -> str:
-        """A line for the log if a certificate ends soon, else an empty one."""
-        if self._keys.expires - self._now() > EXPIRY_WARNING:
-            return ""
-        end = self._keys.expires.isoformat(" ", "minutes")
-        return (
-            f"the certificate of listener {self.name} expires at {end}: {self.others} reject it from then on"
-        )
+    def expiry_warnings(self) -> list[str]:
+        """Lines for the log: the own certificate, and each trusted one, that ends soon or has ended."""
+        latest = self._now() + EXPIRY_WARNING
+        lines = []
+        if self._keys.expires <= latest:
+            lines.append(
+                f"the certificate of listener {self.name} expires at {_minutes(self._keys.expires)}: "
+                f"{self.others} reject it from then on"
+            )
+        for each in _trusted_authorities(self._contexts[0]):
+            if each.not_valid_after_utc <= latest:
+                subject = distinguished_name(each.subject.public_bytes())
+                lines.append(
+                    f"the certificate of {subject}, which listener {self.name} trusts, expires at "
+                    f"{_minutes(each.not_valid_after_utc)}: it does not certify {self.others} from then on"
+                )
+        return lines
 
     @abstractmethod
     def _read(self, security: ListenerSecurity) -> tuple[KeyStore, Contexts]:
@@ -103,9 +113,21 @@ class ReloadableKeyStore(ABC):
             self._failure = str(error)
             return
         self._security, self._keys, self._contexts, self._files = security, keys, contexts, states
-        end = keys.expires.isoformat(" ", "minutes")
         self._failed, self._failure = None, ""
-        log.info("listener %s: keys and certificates read again, valid until %s", self.name, end)
+        log.info(
+            "listener %s: keys and certificates read again, valid until %s", self.name, _minutes(keys.expires)
+        )
+        for line in self.expiry_warnings:
+            log.warning("%s", line)
+
+
+def _minutes(moment: datetime.datetime) -> str:
+    return moment.isoformat(" ", "minutes")
+
+
+def _trusted_authorities(context: ssl.SSLContext) -> list[x509.Certificate]:
+    """The certificate authorities that a context trusts."""
+    return [x509.load_der_x509_certificate(each) for each in context.get_ca_certs(binary_form=True)]
 
 
 def load_key(context: ssl.SSLContext, security: ListenerSecurity, keys: KeyStore) -> None:

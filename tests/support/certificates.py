@@ -57,12 +57,12 @@ class Issued:
 class SelfSignedCa:
     """A private authority, with a root that tests trust."""
 
-    def __init__(self, name: str = "Test Root") -> None:
+    def __init__(self, name: str = "Test Root", ends: datetime.datetime = NOW + 3650 * DAY) -> None:
         self.key = ec.generate_private_key(ec.SECP256R1())
         self.subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
         key_usage = x509.KeyUsage(True, False, False, False, False, True, True, False, False)
         self.certificate = (
-            _builder(self.subject, self.subject, self.key, NOW - DAY, NOW + 3650 * DAY)
+            _builder(self.subject, self.subject, self.key, NOW - DAY, ends)
             .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
             .add_extension(key_usage, critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(self.key.public_key()), critical=False)

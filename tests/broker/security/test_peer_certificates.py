@@ -28,7 +28,7 @@ DAY = datetime.timedelta(days=1)
 def test_a_node_and_its_modes() -> None:
     found = peer_certificates(3)
     assert found.identity == PeerIdentity(CLUSTER, 3) and found.dials and not found.accepts_plaintext
-    assert found.expiry_warning == ""
+    assert found.expiry_warnings == []
     modes = {each: peer_certificates(3, mode=each) for each in ("allow", "prefer")}
     assert {name: (each.dials, each.accepts_plaintext) for name, each in modes.items()} == {
         "allow": (False, True),
@@ -38,8 +38,8 @@ def test_a_node_and_its_modes() -> None:
 
 def test_a_certificate_that_ends_soon_is_warned_of() -> None:
     found = peer_certificates(3, issue_node(3, ends=NOW + 5 * DAY))
-    assert "listener PEERS expires at" in found.expiry_warning
-    assert "the other nodes reject it from then on" in found.expiry_warning
+    (line,) = found.expiry_warnings
+    assert "listener PEERS expires at" in line and "the other nodes reject it from then on" in line
 
 
 def without_names() -> dict[str, str]:

@@ -43,6 +43,17 @@ def test_a_changed_file_replaces_the_context(tmp_path: Path, caplog: pytest.LogC
     assert tls.context is not former and "listener SSL: keys and certificates read again" in caplog.text
 
 
+def test_a_certificate_that_ends_soon_is_warned_of_when_it_is_read_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = AUTHORITY.issue("broker").write_pem(tmp_path / "broker.pem")
+    tls = of_file(path)
+    new = AUTHORITY.issue("broker", ends=NOW + 5 * DAY)
+    replace(path, new.key_pem() + new.chain_pem())
+    tls.reload_changed()
+    assert caplog.text.count("the certificate of listener SSL expires at ") == 1
+
+
 def test_a_changed_file_that_cannot_be_used_leaves_the_former(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

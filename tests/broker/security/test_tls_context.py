@@ -94,8 +94,25 @@ def test_principals() -> None:
 
 
 def test_an_end_within_a_month_is_warned_of() -> None:
-    assert "listener SSL expires at 20" in listener(now=NOW + 340 * DAY).expiry_warning
-    assert listener().expiry_warning == ""
+    (line,) = listener(now=NOW + 340 * DAY).expiry_warnings
+    assert "listener SSL expires at 20" in line
+    assert listener().expiry_warnings == []
+
+
+def test_a_trusted_authority_that_ends_soon_or_has_ended_is_warned_of() -> None:
+    ended = SelfSignedCa("Old Root", ends=NOW - DAY / 2)
+    both = {
+        **TRUST,
+        "ssl.client.auth": "required",
+        "ssl.truststore.certificates": ended.pem() + AUTHORITY.pem(),
+    }
+    (line,) = listener(both).expiry_warnings
+    end = ended.certificate.not_valid_after_utc.isoformat(" ", "minutes")
+    assert line == (
+        f"the certificate of CN=Old Root, which listener SSL trusts, expires at {end}: "
+        "it does not certify clients from then on"
+    )
+    assert listener({**both, "ssl.client.auth": "none"}).expiry_warnings == []
 
 
 @each_case(

@@ -32,7 +32,7 @@ def test_each_node_has_one_of_its_number_and_one_cluster(tmp_path: Path) -> None
     first, second = written(tmp_path)
     assert (first.identity.node_id, second.identity.node_id) == (1, 2)
     assert first.identity.cluster_id == second.identity.cluster_id
-    assert not first.expiry_warning and not first.accepts_plaintext
+    assert not first.expiry_warnings and not first.accepts_plaintext
 
 
 def test_only_this_user_reads_them_and_the_authority_has_no_file(tmp_path: Path) -> None:
