@@ -12,7 +12,11 @@ from unittest.mock import patch
 from lockstep.storage.flusher import Flusher
 from lockstep.storage.log import recovery
 from lockstep.storage.log.batch_index import BatchIndex
+from lockstep.storage.log.file_system import FileSystem
+from lockstep.storage.log.format import position_of
 from lockstep.storage.log.recovery import Recovery
+from lockstep.storage.log.segments import Segment
+from lockstep.storage.log.startup_cleanup import flush_scanned
 from tests.sim.faces import Plant
 from tests.sim.plants.raft import replaced
 from tests.storage.log.planted_faults import FAULTS
@@ -47,6 +51,11 @@ def index_kept() -> Iterator[None]:
         yield
 
 
+def _flush_only(fs: FileSystem, segment: Segment, promise: int) -> None:
+    """Flushes what was read of a segment as if a marker promised all of it, so that nothing is written."""
+    flush_scanned(fs, segment, position_of(segment.sequence, segment.end))
+
+
 def _fault(name: str, what: str, source: str, overrides: Mapping[str, object] = POWER) -> Plant:
     return Plant(name.replace("_", "-"), what, FAULTS[name], overrides=overrides, source=source)
 
@@ -77,7 +86,7 @@ PLANTS = (
     Plant(
         "tail-not-written-again",
         "recovery trusts a page cache that says more than the disk has, and only flushes it once more",
-        replaced(recovery, "write_all", lambda *what: None),
+        replaced(recovery, "flush_scanned", _flush_only),
         overrides={
             "stale_cache": True,
             "nodes": 1,
