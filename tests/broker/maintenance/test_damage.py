@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import logging
 import os
 import time
 from pathlib import Path
@@ -308,8 +309,13 @@ async def test_a_node_alone_says_that_a_restored_file_verifies(
     caplog.set_level("INFO")
     caplog.clear()
     broker = await start_broker()
-    await until(lambda: not _trouble(broker), 10)
-    (line,) = [each for each in caplog.records if "no longer damaged" in each.getMessage()]
+
+    def healed() -> list[logging.LogRecord]:
+        return [each for each in caplog.records if "no longer damaged" in each.getMessage()]
+
+    await until(lambda: bool(healed()), 20)
+    assert not _trouble(broker)
+    (line,) = healed()
     assert line.levelname == "INFO"
     assert line.getMessage().startswith("t-0: offset 5 is no longer damaged (log group 1, log file ")
 
