@@ -35,7 +35,7 @@ from tests.lockstep.postgres import PostgresMissing, postgres
 from tests.spark_connector.documented_archive import pack_documented
 from tests.spark_connector.rows import rows_of, stored
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = pytest.mark.timeout(1500)
 
 PARTITIONS = 3
 SHAPE = Shape(seed=11, events=3000, accounts=200)
@@ -363,7 +363,7 @@ def test_by_spark_submit_on_two_executors(
     def run(name: str, *words: object) -> dict[str, Any]:
         line = [*submit, str(script), name, "-b", broker.bootstrap, *map(str, words)]
         done = subprocess.run(
-            line, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=280
+            line, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=450
         )
         # spark-submit sends its Python's standard error to standard output
         assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
