@@ -11,6 +11,7 @@ from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
 from lockstep.protocol.key_stores import (
     MAX_STORE_BYTES,
+    UnreadableStore,
     UnusableStore,
     WrongPassword,
     certificates_in,
@@ -28,8 +29,14 @@ ISSUED = CA.issue("broker")
 def test_a_file_is_read_within_a_limit(tmp_path: Path) -> None:
     file = ISSUED.write_pem(tmp_path / "broker.pem")
     assert read_store(str(file)) == file.read_bytes() and is_pem(file.read_bytes())
-    with pytest.raises(UnusableStore, match=r"^cannot be read: no such file or directory$"):
+    with pytest.raises(UnreadableStore, match=r"^cannot be read: no such file or directory$"):
         read_store(str(tmp_path / "absent"))
+    (tmp_path / "empty").touch()
+    with pytest.raises(UnreadableStore, match=r"^is empty$"):
+        read_store(str(tmp_path / "empty"))
+    with pytest.raises(UnusableStore, match=r"^is a directory, no regular file$") as found:
+        read_store(str(tmp_path))
+    assert not isinstance(found.value, UnreadableStore)
     with file.open("wb") as stream:
         stream.truncate(MAX_STORE_BYTES)
         assert len(read_store(str(file))) == MAX_STORE_BYTES
