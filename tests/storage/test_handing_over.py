@@ -108,7 +108,7 @@ async def test_what_waits_for_room_is_not_handed_over(
     with monkeypatch.context() as patched:
         patched.setattr(leader.log, "append", full)
         append(leader, partition, b"waits")
-        with pytest.raises(ConfigurationRejected, match="waits for room"):
+        with pytest.raises(ConfigurationRejected, match="waits for disk space"):
             leader.transfer(heir_of(leader))
         assert leader.is_leader
         assert append(leader, partition, b"more") == 1
