@@ -49,12 +49,13 @@ def copies_of(damage: Document, replicas: Set[int], reports: Mapping[int, Sequen
 
 def _overlaps(intervals: Sequence[Interval], damage: Document, report: Sequence[Document]) -> list[Interval]:
     """Returns the parts of these intervals that a node reports as damaged, in order, without overlaps."""
+    partition = damage["group"], damage["topic"], damage["partition"]
+    same = [each for each in report if (each["group"], each["topic"], each["partition"]) == partition]
+    same.sort(key=lambda each: int(each["first_offset"]))
     found: list[Interval] = []
     for first, last in intervals:
         begin = first
-        for each in sorted(report, key=lambda each: int(each["first_offset"])):
-            if any(each[key] != damage[key] for key in ("group", "topic", "partition")):
-                continue
+        for each in same:
             part = max(begin, each["first_offset"]), min(last, each["last_offset"])
             if part[0] <= part[1]:
                 found.append(part)

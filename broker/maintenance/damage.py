@@ -9,6 +9,7 @@ deleted topics are not reported. Does not: find damage (`storage/log/batch_reade
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -134,9 +135,12 @@ class HealedDamageLog:
         before, self._known = self._known, []
         for group_id, group in sorted(self._cluster.groups.items()):
             self._known += group_damage(self._cluster, group_id, group)
+        known: defaultdict[tuple[Any, ...], list[Document]] = defaultdict(list)
+        for each in self._known:
+            known[_partition_of(each)].append(each)
         healed: dict[tuple[int, int, str], list[Document]] = {}
         for each in before:
-            if not any(_overlap(each, other) for other in self._known):
+            if not any(_overlap(each, other) for other in known[_partition_of(each)]):
                 healed.setdefault((each["group"], each["segment"], self._reason(each)), []).append(each)
         for (_, sequence, reason), ranges in healed.items():
             state = "no longer missing" if sequence == NO_SEGMENT else "no longer damaged"
@@ -154,7 +158,8 @@ class HealedDamageLog:
         group = self._cluster.groups.get(group_id)
         if group is not None:
             found = group_damage(self._cluster, group_id, group)
-            self._known += [each for each in found if each not in self._known]
+            known = {tuple(each.items()) for each in self._known}
+            self._known += [each for each in found if tuple(each.items()) not in known]
             if not group.raft.alone and (ranges := [each for each in found if each["segment"] == sequence]):
                 log.warning("%s: requesting them from other nodes", _joint_text(ranges, "damaged"))
 
@@ -173,12 +178,13 @@ class HealedDamageLog:
         return "the records are deleted" if group.log.damage.is_damaged(sequence) else "the log file verifies"
 
 
+def _partition_of(damage: Document) -> tuple[Any, ...]:
+    return damage["group"], damage["topic"], damage["partition"]
+
+
 def _overlap(a: Document, b: Document) -> bool:
-    return (
-        (a["group"], a["topic"], a["partition"]) == (b["group"], b["topic"], b["partition"])
-        and a["first_offset"] <= b["last_offset"]
-        and b["first_offset"] <= a["last_offset"]
-    )
+    """Returns whether two ranges of one partition have an offset in common."""
+    return bool(a["first_offset"] <= b["last_offset"] and b["first_offset"] <= a["last_offset"])
 
 
 def skip_damage(cluster: MetadataCache, topic: str, index: int) -> list[Document]:
