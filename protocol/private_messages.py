@@ -15,3 +15,5 @@ PRIVATE_MESSAGES: dict[int, tuple[type[Struct], type[Struct]]] = {
     STAGED_API_KEY: (LockstepStagedRequest, LockstepStagedResponse),
 }
 """(request, response) by API key."""
+PRIVATE_NAMES = {CLUSTER_API_KEY: "LOCKSTEP_CLUSTER", STAGED_API_KEY: "LOCKSTEP_STAGED"}
+"""As Kafka writes the names of its own, by API key."""

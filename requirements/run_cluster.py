@@ -24,13 +24,14 @@ from lockstep.broker.node.data_directory import (
     WrongDirectory,
 )
 from lockstep.broker.settings.addresses import WILDCARD_HOSTS, Listener
+from lockstep.broker.settings.config import Settings
 from lockstep.broker.settings.loader import load
 from lockstep.broker.settings.properties import ConfigError
 from lockstep.kafka_client import cluster
 from lockstep.kafka_client.client import Client
 from lockstep.kafka_client.connection import ClientError
 from lockstep.storage.types import NewerFormat
-from lockstep.supervisor.node_plan import PEER_PORT_OFFSET, peer_port, provisional_peers
+from lockstep.supervisor.node_plan import PEER_PORT_OFFSET, metrics_listener, peer_port, provisional_peers
 
 STOP_SECONDS = 20
 ANOTHER_PORT = "make cluster LISTEN=HOST:PORT (node 1's; all others follow from it)"
@@ -41,7 +42,8 @@ REFUSED_STATUSES = (1, 2)
 
 
 def commands(options: argparse.Namespace) -> dict[int, list[str]]:
-    """The command of each node, by its number."""
+    """The command of each node, by its number. Raises ConfigError, OSError for the file of settings."""
+    settings = load_settings(options) if options.config else None
     numbers = range(1, options.nodes + 1)
     host, port = options.listen
     peers = ",".join(f"{number}@localhost:{first_peer_port(options) + number - 1}" for number in numbers)
@@ -54,26 +56,29 @@ def commands(options: argparse.Namespace) -> dict[int, list[str]]:
             *("--data-dir", str(Path(options.data_dir) / str(number))),
             *("--peers", peers),
             *(("--config", options.config) if options.config else ()),
-            *metrics_option(options, number),
+            *metrics_option(settings, number),
         ]
         for number in numbers
     }
 
 
-def metrics_option(options: argparse.Namespace, number: int) -> tuple[str, ...]:
-    """A node's own listener for metrics, where the file of settings has one. Raises ConfigError, OSError."""
-    if not options.config:
-        return ()
+def load_settings(options: argparse.Namespace) -> Settings:
+    """What the file of settings has for all nodes. Raises ConfigError, OSError."""
     flags = {
+        "node.id": "1",
         "listeners": "localhost:0",
         "log.dirs": str(options.data_dir),
         "lockstep.peers": provisional_peers(2),
     }
-    metrics = load(Path(options.config), flags={**flags, "node.id": "1"}).metrics_listener()
-    if metrics is None:
+    return load(Path(options.config), flags=flags)
+
+
+def metrics_option(settings: Settings | None, number: int) -> tuple[str, ...]:
+    """A node's own listener for metrics, where the file of settings has one."""
+    own = None if settings is None else metrics_listener(settings, number)
+    if own is None:
         return ()
-    port = metrics.port and metrics.port + number - 1
-    return "--set", f"lockstep.metrics.listener={host_and_port(metrics.host, port)}"
+    return "--set", f"lockstep.metrics.listener={host_and_port(own.host, own.port)}"
 
 
 def first_peer_port(options: argparse.Namespace) -> int:

@@ -12,7 +12,6 @@ Source: Kafka's StandardAuthorizer and AuthHelper.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -29,7 +28,7 @@ from lockstep.broker.requests.request_context import ClientContext
 from lockstep.protocol.acl_codes import CLUSTER_NAME, AclOperation, AclResourceType, PatternType
 from lockstep.protocol.api import ApiKey
 from lockstep.protocol.errors import ErrorCode
-from lockstep.protocol.private_messages import PRIVATE_MESSAGES
+from lockstep.protocol.private_messages import PRIVATE_NAMES
 from lockstep.storage.rate_limited_log import RateLimitedLog
 
 log = logging.getLogger("lockstep.authorizer")
@@ -264,6 +263,5 @@ def _printable(text: str) -> str:
 def _api(api_key: int) -> str:
     try:
         return ApiKey(api_key).name
-    except ValueError:  # a request of Lockstep's own
-        request = PRIVATE_MESSAGES[api_key][0].__name__ if api_key in PRIVATE_MESSAGES else str(api_key)
-        return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", request.removesuffix("Request")).upper()
+    except ValueError:
+        return PRIVATE_NAMES.get(api_key, str(api_key))

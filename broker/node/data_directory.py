@@ -20,6 +20,7 @@ from typing import Final
 
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
 from lockstep.broker.metadata.metadata_version import LATEST_VERSION, unsupported_text
+from lockstep.broker.node.first_start import ClusterPart
 from lockstep.broker.node.properties_file import parse_number, read_properties
 from lockstep.protocol.printable import escape_unprintable
 from lockstep.storage.log.file_system import RealFileSystem
@@ -44,8 +45,8 @@ _OWNER: Final = "owner.properties"
 _GONE: Final = ".gone"
 _NOT_ALLOWED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 ALONE: Final = "alone"
-_PARTS: Final = ("", ALONE, "founder", "stranger")
-"""A node's parts as they are recorded (`broker/node/first_start.py`)."""
+_PARTS: Final = ("", ALONE, *(each.value for each in ClusterPart))
+"""A node's parts as they are recorded."""
 MAX_SHOWN: Final = 40
 """Characters of a damaged value that an error shows."""
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import stat
 from pathlib import Path
 from typing import Final
 
 import javaproperties
+
+from lockstep.storage.log.file_system import open_file
 
 MAX_NUMBER: Final = 2**31 - 1
 _MAX_BYTES: Final = 1 << 20
@@ -16,10 +16,7 @@ _MAX_BYTES: Final = 1 << 20
 
 def read_properties(path: Path) -> dict[str, str]:
     """Returns a properties file's content. Raises OSError, also where it is no regular file; ValueError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe would wait for a writer
-    with open(descriptor, "rb") as stream:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise OSError(errno.EINVAL, "not a regular file", str(path))
+    with open(open_file(path, os.O_RDONLY | os.O_CLOEXEC), "rb") as stream:
         data = stream.read(_MAX_BYTES + 1)
     if len(data) > _MAX_BYTES:
         raise ValueError(f"it has more than {_MAX_BYTES} bytes")

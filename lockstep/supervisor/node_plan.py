@@ -174,8 +174,7 @@ def _plan_node(
     peer_list: str,
     given: Collection[str],
 ) -> NodePlan:
-    above, metrics = node_id - 1, settings.metrics_listener()
-    own_metrics = None if metrics is None else _shift(metrics, above)
+    above, own_metrics = node_id - 1, metrics_listener(settings, node_id)
     listeners = tuple(_shift(each, above) for each in settings.client_listeners())
     directory = node_directory(settings.log_dirs, node_id)
     own = {
@@ -195,6 +194,12 @@ def _plan_node(
     return NodePlan(
         node_id, directory, _shift(first, above), listeners, _shift(peers, above), own_metrics, own
     )
+
+
+def metrics_listener(settings: Settings, node_id: int) -> Listener | None:
+    """A node's own listener for metrics, by settings that all nodes share; None without one."""
+    shared = settings.metrics_listener()
+    return None if shared is None else _shift(shared, node_id - 1)
 
 
 def _shift(listener: Listener, ports: int) -> Listener:

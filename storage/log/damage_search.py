@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -128,7 +128,7 @@ class DamageSearch:
         self._ends = ends
         self._names = frozenset(fs.list_dir(directory))
         names, oldest = with_missing_joined(sorted(self._names)), state.oldest_sequence
-        is_void = partial(is_invalidated, fs, directory)
+        is_void = cache(partial(is_invalidated, fs, directory))
         checkpoints = load_checkpoints(fs, directory, names, group_id, oldest)[0]
         below = segment_of(checkpoints[0].position) if checkpoints else None
         wrong = find_wrongly_freed(fs, directory, group_id, names, oldest, state.joins, is_void, below)

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import errno
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 
 from lockstep.storage.log.batch_index import add_to_index
@@ -212,7 +212,7 @@ class Recovery:
         fs, directory, state = self._fs, self._directory, self._state
         placed = checkpoints[-1] if checkpoints else None
         oldest = state.oldest_sequence
-        is_void = partial(is_invalidated, fs, directory)
+        is_void = cache(partial(is_invalidated, fs, directory))
         below = segment_of(checkpoints[0].position) if checkpoints else None
         wrong = find_wrongly_freed(fs, directory, self._group_id, names, oldest, state.joins, is_void, below)
         files = self._files = SegmentFiles(names, oldest, state.joins, is_void, wrong)

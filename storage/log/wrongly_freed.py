@@ -16,7 +16,7 @@ from typing import Final
 
 from lockstep.storage.log.file_system import FileSystem, unless_lost
 from lockstep.storage.log.format import SEGMENT_REWRITTEN_FORMAT, SegmentHeader, decode_segment_header
-from lockstep.storage.log.freed_segments import Run
+from lockstep.storage.log.freed_segments import FreedSequences, Run
 from lockstep.storage.log.index_file import IndexHeader
 from lockstep.storage.log.lost_segments import is_index_of, load_index_head, read_header_bytes
 from lockstep.storage.log.segment_files import SegmentFiles
@@ -40,10 +40,11 @@ def find_wrongly_freed(
     Args: oldest, joins, is_invalidated: as `SegmentFiles`; below: the segment of the older checkpoint; None
     without a checkpoint."""
     names = list(names)
-    counting = SegmentFiles(names, oldest, joins, is_invalidated)
-    freed, every = counting.freed, SegmentFiles(names, oldest, joins, is_invalidated, [(0, _END)])
+    freed = FreedSequences(names)
     if not freed.runs:
         return []
+    counting = SegmentFiles(names, oldest, joins, is_invalidated)
+    every = SegmentFiles(names, oldest, joins, is_invalidated, [(0, _END)])
     found: list[Run] = []
     headers = _Headers(fs, directory, group_id, every)
     for sequence in every.live:
