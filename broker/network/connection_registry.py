@@ -241,9 +241,8 @@ class Connections:
         def all_closed() -> bool:
             self.send_now()
             for connection in list(self._open):
-                if (
-                    connection.has_requests or not connection.is_busy
-                ):  # a request without a response by now never gets one
+                # A request without a response by now never gets one.
+                if connection.has_requests or not connection.is_busy:
                     connection.close()
             return not self._open
 

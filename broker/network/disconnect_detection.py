@@ -18,7 +18,7 @@ _CLOSED: Final = getattr(select, "POLLRDHUP", 0)
 _RESET: Final = select.POLLERR | select.POLLHUP | select.POLLNVAL
 
 
-def find_hung_up(descriptors: Iterable[int]) -> dict[int, int | None]:
+def find_disconnected(descriptors: Iterable[int]) -> dict[int, int | None]:
     """The sockets whose clients have closed, each with its unread bytes; None after a reset."""
     poll = select.poll()
     for each in descriptors:

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from copy import copy
 from typing import Any, Final, Protocol
 
-from lockstep.broker.network.disconnect_detection import find_hung_up
+from lockstep.broker.network.disconnect_detection import find_disconnected
 from lockstep.broker.network.response_encoder import EncodedReply, ReplySink
 from lockstep.broker.quotas.quota_entity import (
     CONSUMER_BYTE_RATE,
@@ -162,7 +162,7 @@ class Throttles:
         """Close the connections that their clients have closed, and check again later."""
         open_ones = {each.fileno(): each for each in self._muted if not each.is_closing}
         open_ones.pop(-1, None)
-        for descriptor, unread_bytes in find_hung_up(open_ones).items():
+        for descriptor, unread_bytes in find_disconnected(open_ones).items():
             connection = open_ones[descriptor]
             is_rejected = self._muted[connection].is_rejected
             connection.on_disconnect_detected(None if is_rejected else unread_bytes)

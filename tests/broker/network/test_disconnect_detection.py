@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lockstep.broker.network.disconnect_detection import find_hung_up
+from lockstep.broker.network.disconnect_detection import find_disconnected
 
 
 @pytest.fixture
@@ -20,10 +20,10 @@ def pair() -> Iterator[tuple[socket.socket, socket.socket]]:
             yield client, accepted
 
 
-def test_an_open_connection_is_not_hung_up(pair: tuple[socket.socket, socket.socket]) -> None:
+def test_an_open_connection_is_not_disconnected(pair: tuple[socket.socket, socket.socket]) -> None:
     client, accepted = pair
     client.sendall(b"x" * 100)
-    assert find_hung_up([accepted.fileno()]) == {} == find_hung_up([])
+    assert find_disconnected([accepted.fileno()]) == {} == find_disconnected([])
 
 
 @pytest.mark.parametrize("unread", [0, 100])
@@ -33,7 +33,7 @@ def test_a_closed_one_is_known_with_what_is_unread(
     client, accepted = pair
     client.sendall(b"x" * unread)
     client.shutdown(socket.SHUT_WR)
-    assert find_hung_up([accepted.fileno(), client.fileno()]) == {accepted.fileno(): unread}
+    assert find_disconnected([accepted.fileno(), client.fileno()]) == {accepted.fileno(): unread}
 
 
 def test_after_a_reset_nothing_is_left_to_read(pair: tuple[socket.socket, socket.socket]) -> None:
@@ -41,4 +41,4 @@ def test_after_a_reset_nothing_is_left_to_read(pair: tuple[socket.socket, socket
     client.sendall(b"x" * 100)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     client.close()
-    assert find_hung_up([accepted.fileno()]) == {accepted.fileno(): None}
+    assert find_disconnected([accepted.fileno()]) == {accepted.fileno(): None}

@@ -62,7 +62,7 @@ class FakeConnection:
         self.mutes = 0
         self.is_aborted = self.is_closing = False
         self.socket: socket.socket | None = None
-        self.hung_up: list[int | None] = []
+        self.disconnected: list[int | None] = []
 
     def mute(self) -> None:
         self.mutes += 1
@@ -77,7 +77,7 @@ class FakeConnection:
         return -1 if self.socket is None else self.socket.fileno()
 
     def on_disconnect_detected(self, unread_bytes: int | None) -> None:
-        self.hung_up.append(unread_bytes)
+        self.disconnected.append(unread_bytes)
 
     def on_response(self, *_: object) -> None:
         """No response comes here."""
@@ -167,11 +167,11 @@ def test_a_client_that_closes_a_muted_connection_is_noticed() -> None:
             client.shutdown(socket.SHUT_WR)
         assert len(node.throttles) == 4
         node.loop.advance(1.0)
-        assert closed.hung_up == [100] and open_one.hung_up == []
+        assert closed.disconnected == [100] and open_one.disconnected == []
         closed.is_closing = True
         node.loop.advance(2.0)
         node.loop.advance(3.0)
-        assert closed.hung_up == [100]
+        assert closed.disconnected == [100]
         for muted in list(node.throttles._muted):
             node.throttles.forget(muted)
         node.loop.advance(4.0)
