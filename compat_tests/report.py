@@ -24,7 +24,7 @@ from pathlib import Path
 
 from tabulate import tabulate
 
-from compat_tests import harness
+from compat_tests import harness, kafka_apis
 from compat_tests.harness import FAILED, LIMITED, MISSING, PASSED, Outcome
 from compat_tests.targets import ROOT, KafkaTarget
 
@@ -48,12 +48,6 @@ the case. Features that Apache Kafka does not have, such as locks, ran against L
   and connectors are those of Kafka {connect}, Debezium is {debezium}, rskafka {rskafka}.
 - **–** with a number: the client itself cannot do it, or is not installed; the reason is below the table.
 - **✗ Lockstep**, **✗ Kafka** and **✗ three nodes**: that broker failed the case.
-
-Of the 77 APIs that Kafka 4.4.0 lists, ApiVersions does not list those of the consumer, share and streams
-protocols (68, 69, 76 to 79, 83 to 93), which are not served. TxnOffsetCommit ends at version 5, because
-the producer of 4.4.0 fails with version 6 after a topic was re-created. APIs that are listed without their
-feature (several log directories, changes of voters and features) answer
-with Kafka's own error: [decision 43](decisions/0043-apis-of-absent-features.md).
 """
 
 
@@ -182,6 +176,7 @@ def markdown(versions: Mapping[str, str], outcomes: Sequence[Outcome]) -> str:
     shown = [name if version in name else f"{name} {version}" for name, version in versions.items()]
     lines += ["Clients: " + "; ".join(shown) + ".", ""]
     lines += _summary(outcomes)
+    lines += kafka_apis.tables()
     with_kafka = any(each.target == KafkaTarget.name for each in outcomes)
     for area in dict.fromkeys(each.area for each in outcomes):
         lines += _area(area, [each for each in outcomes if each.area == area], with_kafka)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from compat_tests import kafka_apis
 from compat_tests.conftest import NewTopic
 from compat_tests.harness import World
 from compat_tests.java_driver import ToolResult
@@ -291,3 +292,21 @@ def test_api_versions(tool: Tool) -> None:
         "DescribeTopicPartitions(75): 0",
     ):
         assert f"{api} [usable: {api.split()[-1]}]" in said
+
+
+@pytest.mark.case("Kafka's tools", "kafka-cluster api-versions: every API that the node lists is usable")
+def test_cluster_api_versions(world: World, target: Target, tool: Tool) -> None:
+    words = ("api-versions", "--bootstrap-server", target.bootstrap)
+    said = _out(world.driver().tool(f"{_TOOLS}.ClusterTool", *words))
+    listed = {int(key) for key in re.findall(r"\((\d+)\): \d+(?: to \d+)? \[usable: \d+\]", said)}
+    wanted = kafka_apis.KAFKAS if target.name == "kafka" else kafka_apis.listed_by_lockstep()
+    assert listed == set(wanted)
+
+
+@pytest.mark.case("Kafka's tools", "kafka-features version-mapping and feature-dependencies of 4.4")
+def test_feature_mapping(tool: Tool) -> None:
+    main = f"{_TOOLS}.FeatureCommand"
+    assert "transaction.version=2" in _out(tool(main, "version-mapping", "--release-version", "4.4-IV0"))
+    assert "transaction.version=2" in _out(
+        tool(main, "feature-dependencies", "--feature", "transaction.version=2")
+    )

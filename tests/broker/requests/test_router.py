@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from compat_tests import kafka_apis
+from lockstep.broker.metadata.api.api_versions import FEATURE_LEVELS
 from lockstep.broker.requests.request_context import ClientContext, Needs, PendingResponse, RequestHandler
 from lockstep.broker.requests.router import ADVERTISED_FROM, MAX_REQUEST_BYTES, Router
 from lockstep.broker.server import Broker
@@ -18,8 +21,11 @@ from lockstep.protocol.messages.api_versions import ApiVersionsRequest, ApiVersi
 from lockstep.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from lockstep.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic
 from tests.broker import fakes
+from tests.broker.served import served_versions
 from tests.broker.wire import Client, frame, produce_request
 from tests.support.cases import each_case
+
+ROOT = Path(__file__).resolve().parents[3]
 
 NEWEST_IS_NOT_SERVED = {
     ApiKey.INIT_PRODUCER_ID,  # Kafka has not released version 6 (KIP-939)
@@ -39,12 +45,6 @@ async def test_each_handler_serves_what_the_codec_knows(broker: Broker) -> None:
         known = MESSAGES[handler.api_key][0].SCHEMA.versions
         assert handler.versions[0] in known
         assert handler.versions[1] == known.high - (handler.api_key in NEWEST_IS_NOT_SERVED), handler
-
-
-KAFKAS = {*range(4), *range(8, 52), 55, 57, 60, 61, 64, 65, 66, 68, 69, *range(74, 82), *range(83, 95)}
-"""The 77 APIs that a broker of Apache Kafka 4.4.0 lists on a PLAINTEXT listener."""
-NOT_LISTED = {68, 69, *range(76, 80), *range(83, 94)}
-"""Groups of the protocols of KIP-848, KIP-932 and KIP-1071."""
 
 
 async def test_what_was_taken_is_counted_by_kafkas_names(broker: Broker, client: Client) -> None:
@@ -86,7 +86,7 @@ async def test_api_versions(broker: Broker, client: Client, version: int) -> Non
     assert told[ApiKey.PRODUCE] == (0, served[ApiKey.PRODUCE][1])
     # Clients would push telemetry, which nobody reads.
     assert not told.keys() & {ApiKey.GET_TELEMETRY_SUBSCRIPTIONS, ApiKey.PUSH_TELEMETRY}
-    assert told.keys() | NOT_LISTED == KAFKAS and not told.keys() & NOT_LISTED
+    assert told == kafka_apis.listed_by_lockstep()
     supported = [(each.name, each.min_version, each.max_version) for each in response.supported_features]
     finalized = [
         (each.name, each.min_version_level, each.max_version_level) for each in response.finalized_features
@@ -235,3 +235,21 @@ async def test_a_pending_response_is_not_waited_for_behind_the_barrier() -> None
     handler.response = PendingResponse()
     response, _ = route(handler)
     assert await response is handler.response
+
+
+def test_each_api_of_kafka_is_listed_or_has_its_reason() -> None:
+    served = served_versions()
+    assert served.keys() | kafka_apis.NOT_LISTED.keys() == kafka_apis.KAFKAS.keys()
+    assert not served.keys() & kafka_apis.NOT_LISTED.keys()
+    listed = kafka_apis.listed_by_lockstep()
+    assert {key for key in listed if listed[key] != kafka_apis.KAFKAS[key]} == kafka_apis.LOWER.keys()
+    page = (ROOT / "docs" / "compatibility.md").read_text()
+    assert "\n".join(kafka_apis.tables()) in page
+
+
+def test_each_feature_of_kafka_is_listed_or_has_its_reason() -> None:
+    of_kafka = {name for name in FEATURE_LEVELS if not name.startswith("lockstep.")}
+    assert of_kafka | kafka_apis.FEATURES_NOT_LISTED.keys() == kafka_apis.FEATURES.keys()
+    for name in of_kafka:
+        lowest, highest, level = FEATURE_LEVELS[name]
+        assert ((lowest, highest), level) == kafka_apis.FEATURES[name]
