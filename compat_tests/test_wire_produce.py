@@ -230,6 +230,18 @@ def test_mixed_request(raw: RawConnection, new_topic: NewTopic, unused_name: Cal
     assert values_in(raw.fetch(topic, 0, partition=1)["records"]) == [(0, b"p1")]
 
 
+@pytest.mark.case(
+    "Refused batches", "max.decompressed.message.bytes is that of each record of a compressed batch"
+)
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+def test_decompressed_records(raw: RawConnection, new_topic: NewTopic, codec: int) -> None:
+    topic = new_topic(configs={"max.decompressed.message.bytes": "1007"})
+    assert raw.produce(topic, batch([b"v" * 1000] * 3, codec=codec))["error_code"] == 0
+    assert raw.produce(topic, batch([b"v", b"v" * 1001], codec=codec))["error_code"] == INVALID_RECORD
+    assert raw.produce(topic, batch([b"v" * 5000]))["error_code"] == 0, "an uncompressed one is not looked at"
+    assert raw.list_offset(topic, -1)["offset"] == 4
+
+
 # -- what the broker computes ------------------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@
 | `appender` | the append of one batch, after every check |
 | `append_result` | the results of an append, and the protocols of append paths |
 | `batch_validation` | checks of a batch's header and checksum |
-| `record_keys`, `batch_times`, `recompression` | checks and changes of a batch's records |
+| `record_keys`, `record_sizes`, `batch_times`, `recompression` | checks and changes of a batch's records |
 | `producer_state` | the last batches of each producer, for idempotence |
 | `duplicate_append_time` | the append time of a batch that was sent again |
 | `marker_batches` | the control batches that end transactions in one log group; it appends none |

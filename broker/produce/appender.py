@@ -1,8 +1,8 @@
 """The append path of a Produce batch: validate, check sequences, append to the log.
 
 Work is per batch: one header read and one CRC-32C (`broker/produce/batch_validation.py`), one copy out of the
-receive buffer; no record is opened but where a topic is compacted, whose records need keys, or has locks
-(`broker/locks/`), and where its times require it (`broker/produce/batch_times.py`). An error changes nothing:
+receive buffer; records are opened only where a topic is compacted, limits their size, has locks
+(`broker/locks/`), or where its times require it (`broker/produce/batch_times.py`). An error changes nothing:
 no offset, no sequence. An appended batch, or a duplicate of one, may be acknowledged only after the group's
 next `when_committed`.
 

@@ -1,8 +1,8 @@
 """Validates that a Produce request's bytes are one batch a client may write: shape, checksum, counts, codec.
 
-Only the header is read, and the CRC-32C counted; no record is opened but where a topic is compacted, whose
-records need keys. Does not: know the log; the appender checks sequences, open transactions, locks and times
-(`broker/produce/appender.py`).
+Only the header is read, and the CRC-32C counted; records are opened for a compacted topic, which requires
+keys, and for one that limits their size. Does not: know the log; the appender checks sequences, open
+transactions, locks and times (`broker/produce/appender.py`).
 
 Source: Kafka's ProduceRequest.validateRecords and LogValidator for the errors.
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from lockstep.broker.produce.record_keys import check_keys
+from lockstep.broker.produce.record_sizes import check_record_sizes
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.records.batch import (
@@ -54,6 +55,10 @@ class AppendLimits(Protocol):
     @property
     def max_message_bytes(self) -> int:
         """The largest batch."""
+
+    @property
+    def max_decompressed_message_bytes(self) -> int:
+        """The largest record of a compressed batch."""
 
     @property
     def log_append_time(self) -> bool:
@@ -135,6 +140,7 @@ def check(body: BatchBody, limits: AppendLimits, produce_version: int) -> None:
         raise RequestError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd needs Produce {ZSTD_MIN_PRODUCE_VERSION} or later"
         )
+    check_record_sizes(body, limits.max_decompressed_message_bytes)
     if header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         raise RequestError(
             ErrorCode.INVALID_RECORD,

@@ -19,6 +19,7 @@ from lockstep.broker.produce.delayed_produce import TOPIC_IDS_MIN_VERSION
 from lockstep.broker.settings.config import COMPRESSED_AS_SENT
 from lockstep.broker.settings.properties import INT64_MAX
 from lockstep.broker.settings.topic_config import LOCKS_IGNORED
+from lockstep.broker.settings.topic_default_settings import MAX_DECOMPRESSED_BYTES
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.messages.produce import (
     PartitionProduceResponse,
@@ -151,6 +152,7 @@ def is_plain(topic: Topic) -> bool:
         and not config.is_compacted
         and not config.log_append_time
         and config.timestamp_before_max_ms == INT64_MAX
+        and config.max_decompressed_message_bytes == MAX_DECOMPRESSED_BYTES
     )
 
 

@@ -24,7 +24,7 @@ from lockstep.broker.settings.foreign_names import (
 from lockstep.broker.settings.kafka_names import UNUSED_KAFKA_NAMES
 from lockstep.broker.settings.metrics_settings import SSL
 from lockstep.broker.settings.peer_settings import PEERS_LISTENER
-from lockstep.broker.settings.properties import ConfigError, Kind, Property, raise_all
+from lockstep.broker.settings.properties import ConfigError, Kind, raise_all
 from lockstep.broker.settings.security_settings import (
     JAAS_CONFIG,
     SECURITY_PROPERTIES,
@@ -34,11 +34,7 @@ from lockstep.broker.settings.security_settings import (
     split_listener_name,
 )
 from lockstep.broker.settings.settings_checks import REPLICATION_FACTORS, check
-from lockstep.broker.settings.topic_default_settings import (
-    BROKERS_WITHOUT_EFFECT,
-    DEFAULT_ONLY,
-    WARNINGS_AT_START,
-)
+from lockstep.broker.settings.topic_default_settings import BROKERS_WITHOUT_EFFECT, WARNINGS_AT_START
 
 _ALIASES = {"broker.id": "node.id", "log.dir": "log.dirs"}
 """Kafka's older names, and those that they go by here; where both are there, as in Kafka: the numbers of a
@@ -90,8 +86,6 @@ def from_texts(
             elif current_name is None:
                 _check_unknown(name, text, name in foreign)
                 unused += [] if name.startswith(PROVIDERS) else [name]
-            elif _is_without_effect(current_name[1], text):
-                warnings.append(f"{name} has no effect here: {DEFAULT_ONLY[name]}")
             else:
                 values[current_name[0]] = current_name[1].parse(text)
                 explicit[name] = text
@@ -188,18 +182,6 @@ def _value_warnings(name: str, value: object) -> list[str]:
     if name in BROKERS_WITHOUT_EFFECT and value != PROPERTIES[name][1].default:
         return [f"{name} has no effect here: {BROKERS_WITHOUT_EFFECT[name]}"]
     return [f"{name} {WARNINGS_AT_START[name]}"] if name in WARNINGS_AT_START else []
-
-
-def _is_without_effect(declared: Property, text: str) -> bool:
-    """True for another value of a setting that is supported with Kafka's default alone: a file written for
-    Kafka starts all the same."""
-    if declared.name not in DEFAULT_ONLY:
-        return False
-    try:
-        declared.parse(text)
-    except ConfigError:
-        return True
-    return False
 
 
 def resolve_aliases(texts: Mapping[str, str], warnings: list[str]) -> dict[str, str]:

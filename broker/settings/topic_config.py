@@ -72,6 +72,15 @@ class TopicConfig:
     max_message_bytes: int = setting(
         "max.message.bytes", Kind.INT, 1_048_588, "Largest record batch accepted.", minimum=0
     )
+    max_decompressed_message_bytes: int = setting(
+        "max.decompressed.message.bytes",
+        Kind.INT,
+        MAX_DECOMPRESSED_BYTES,
+        "Largest record of a compressed batch, decompressed. A lower value than Kafka's default has the "
+        "broker open each such batch on its event loop, which is expensive.",
+        minimum=1,
+        maximum=MAX_DECOMPRESSED_BYTES,
+    )
     message_timestamp_type: str = setting(
         "message.timestamp.type",
         Kind.STRING,
@@ -290,15 +299,6 @@ class TopicConfig:
         False,
         "Only false is accepted: there is no tiered storage.",
     )
-    max_decompressed_message_bytes: int = setting(
-        "max.decompressed.message.bytes",
-        Kind.INT,
-        MAX_DECOMPRESSED_BYTES,
-        "Only Kafka's default is accepted: the broker does not decompress batches, so no limit on "
-        "their content applies.",
-        minimum=1,
-        maximum=MAX_DECOMPRESSED_BYTES,
-    )
 
     overrides: Mapping[str, str] = field(default_factory=dict, compare=False)
     """The topic's own overrides, by configuration name."""
@@ -320,13 +320,9 @@ class TopicConfig:
 TOPIC_PROPERTIES = properties_of(TopicConfig)
 """Configuration name -> (attribute of TopicConfig, its declaration)."""
 
-ABSENT_FEATURES: Final = {
-    "max.decompressed.message.bytes": "limit on what batches decompress to",
-    "remote.storage.enable": "tiered storage",
-}
+ABSENT_FEATURES: Final = {"remote.storage.enable": "tiered storage"}
 """Kafka's names of which only the default is accepted -> the feature that another value would need. Tools
-write back the default that they read; another value would change which records are accepted, or where they
-are stored."""
+write back the default that they read; another value would change where records are stored."""
 
 _THROTTLED: Final = re.compile(r"[0-9]{1,9}:[0-9]{1,9}", re.ASCII)
 
@@ -425,6 +421,7 @@ def broker_defaults(settings: Settings) -> dict[str, object]:
         "compression_gzip_level": settings.compression_gzip_level,
         "compression_lz4_level": settings.compression_lz4_level,
         "compression_zstd_level": settings.compression_zstd_level,
+        "max_decompressed_message_bytes": settings.max_decompressed_message_bytes,
         "local_retention_bytes": settings.log_local_retention_bytes,
         "local_retention_ms": settings.log_local_retention_ms,
         "remote_copy_lag_bytes": settings.log_remote_copy_lag_bytes,

@@ -17,12 +17,6 @@ from lockstep.broker.settings.properties import HOUR_MS, INT64_MAX, MIB, Kind, s
 _NO_LEVELS: Final = "levels of compression cannot be chosen"
 NOT_TIERED: Final = "there is no tiered storage"
 
-DEFAULT_ONLY: Final[Mapping[str, str]] = {
-    "max.decompressed.message.bytes": "batches are not decompressed: no limit on what is in them holds",
-}
-"""Names of which only Kafka's default is accepted -> why another value has no effect. Such a value would
-change which records are accepted: it warns at a start, and is rejected while the broker runs."""
-
 BROKERS_WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "compression.gzip.level": _NO_LEVELS,
     "compression.lz4.level": _NO_LEVELS,
@@ -195,14 +189,15 @@ class TopicDefaultSettings:
         minimum=-1,
     )
 
-    # --- Kafka's default only ---
+    # --- has an effect ---
     max_decompressed_message_bytes: int = setting(
         "max.decompressed.message.bytes",
         Kind.INT,
         MAX_DECOMPRESSED_BYTES,
-        "Only Kafka's default is accepted: the broker does not decompress batches, so no limit on "
-        "their content applies.",
-        choices=(str(MAX_DECOMPRESSED_BYTES),),
+        "Largest record of a compressed batch, decompressed. A lower value than Kafka's default has the "
+        "broker open each such batch on its event loop, which is expensive.",
+        minimum=1,
+        maximum=MAX_DECOMPRESSED_BYTES,
     )
 
     @property

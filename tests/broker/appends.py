@@ -18,6 +18,7 @@ from lockstep.broker.produce.marker_batches import TxnMarkerEntry
 from lockstep.broker.produce.producer_state import ProducerState
 from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT
+from lockstep.broker.settings.topic_default_settings import MAX_DECOMPRESSED_BYTES
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.records.batch import crc_of, read_header
 from lockstep.protocol.records.compression import Codec
@@ -33,6 +34,7 @@ HOUR_MS = 3_600_000
 @dataclass(frozen=True)
 class Limits:
     max_message_bytes: int = 100_000
+    max_decompressed_message_bytes: int = MAX_DECOMPRESSED_BYTES
     log_append_time: bool = False
     timestamp_before_max_ms: int = 1 << 62
     timestamp_after_max_ms: int = HOUR_MS

@@ -15,6 +15,7 @@ from typing import Final
 from lockstep.broker.fetch.api.list_offsets import first_record_at
 from lockstep.broker.produce.batch_validation import AppendLimits, check, header_of
 from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.settings.topic_default_settings import MAX_DECOMPRESSED_BYTES
 from lockstep.protocol.api import read_request_header, response_header_version
 from lockstep.protocol.client_errors import ClientError
 from lockstep.protocol.client_protocol import ClientProtocol
@@ -138,6 +139,7 @@ CODECS: Final[dict[str, Callable[[bytes], bool]]] = {
 
 class _Limits:
     max_message_bytes = 1 << 20
+    max_decompressed_message_bytes = MAX_DECOMPRESSED_BYTES
     log_append_time = False
     timestamp_before_max_ms = 1 << 62
     timestamp_after_max_ms = 1 << 62

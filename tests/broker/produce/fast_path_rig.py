@@ -52,6 +52,7 @@ CONFIGS = {
     "gzip": {"compression.type": "gzip"},
     "not-old": {"message.timestamp.before.max.ms": "1000"},
     "not-new": {"message.timestamp.after.max.ms": "0"},
+    "small-records": {"max.decompressed.message.bytes": "1000"},
     "__transaction_state": {},
 }
 """The topics of a node, and their configurations."""

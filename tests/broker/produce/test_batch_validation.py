@@ -9,8 +9,13 @@ from lockstep.broker.produce.batch_validation import check_transactional
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.records.batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, read_header
+from lockstep.protocol.records.batch_filter import MAX_RECORDS
 from lockstep.protocol.records.compression import Codec
 from tests.broker.appends import Limits, World, batch, changed
+from tests.support.cases import each_case
+
+BODY_BYTES = 1007
+"""A record of 1,000 bytes without a key and without headers, as its length counts it."""
 
 
 async def test_what_is_not_one_good_batch_is_refused(world: World) -> None:
@@ -68,3 +73,24 @@ async def test_a_transactional_batch_names_its_producer_in_a_request_with_an_id(
     with pytest.raises(RequestError) as refused:
         check_transactional(read_header(plain), "an id")
     assert refused.value.error is ErrorCode.INVALID_RECORD
+
+
+@each_case("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+async def test_a_limit_on_decompressed_records_is_that_of_each(world: World, codec: Codec) -> None:
+    data = bytes(batch(b"x" * 10, b"y" * 1000, codec=codec))
+    taken, refused = (Limits(max_decompressed_message_bytes=size) for size in (BODY_BYTES, BODY_BYTES - 1))
+    assert "record 1 of the batch has 1007 bytes" in world.refuse(data, ErrorCode.INVALID_RECORD, refused)
+    assert world.append(data, taken) >= 0
+
+
+async def test_a_limit_on_decompressed_records_leaves_uncompressed_ones_alone(world: World) -> None:
+    assert world.append(bytes(batch(b"y" * 1000)), Limits(max_decompressed_message_bytes=1)) == 0
+
+
+async def test_a_batch_that_cannot_be_opened_does_not_pass_the_limit(world: World) -> None:
+    limits = Limits(max_decompressed_message_bytes=1 << 20)
+    data = batch(b"x", b"y", codec=Codec.GZIP)
+    for count in (3, MAX_RECORDS + 1):
+        more = changed(data, record_count=count, last_offset_delta=count - 1)
+        world.refuse(more, ErrorCode.INVALID_RECORD, limits)
+    world.refuse(changed(batch(codec=Codec.GZIP), attributes=Codec.ZSTD), ErrorCode.INVALID_RECORD, limits)

@@ -15,7 +15,6 @@ from lockstep.broker.settings.properties import INT64_MAX, ConfigError
 from lockstep.broker.settings.settings_reader import from_texts
 from lockstep.broker.settings.topic_default_settings import (
     BROKERS_WITHOUT_EFFECT,
-    DEFAULT_ONLY,
     WARNINGS_AT_START,
 )
 from tests.support.cases import each_case
@@ -57,20 +56,6 @@ def test_a_file_written_for_kafka_starts_with_warnings(tmp_path: Path) -> None:
     assert "log.segment.bytes counts for compacted topics only: lockstep.segment.bytes" in text
     assert "log.dirs" not in text
     assert text.count("listeners: CONTROLLER://:9093 is not served: there is no controller listener") == 1
-
-
-@pytest.mark.parametrize("name", DEFAULT_ONLY)
-def test_what_is_known_with_kafkas_default_alone_warns_of_any_other_value(name: str) -> None:
-    """A file written for Kafka starts, and no topic is told of what is not there."""
-    attribute, declared = PROPERTIES[name]
-    default = declared.show(declared.default)
-    assert default is not None
-    taken = from_texts({name: f" {default} "})
-    assert (taken.warnings, name in taken.explicit) == ((), True)
-    for text in ("true" if default == "false" else "5", "x", ""):
-        passed_over = from_texts({name: text})
-        assert passed_over.warnings == (f"{name} has no effect here: {DEFAULT_ONLY[name]}",)
-        assert (getattr(passed_over, attribute), passed_over.explicit) == (declared.default, {})
 
 
 @each_case("name", BROKERS_WITHOUT_EFFECT)

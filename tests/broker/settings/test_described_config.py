@@ -110,7 +110,6 @@ def test_a_topics_value_comes_from_a_setting_of_the_brokers(
         ("leader.replication.throttled.replicas", "", Kind.LIST),
         ("follower.replication.throttled.replicas", "", Kind.LIST),
         ("errors.deadletterqueue.group.enable", "false", Kind.BOOLEAN),
-        ("max.decompressed.message.bytes", "2147483639", Kind.INT),
         ("remote.copy.lag.bytes", "-1", Kind.LONG),
         ("remote.copy.lag.ms", "0", Kind.LONG),
     ],

@@ -70,7 +70,7 @@ def test_this_node_comes_before_the_cluster_before_the_start() -> None:
         ("compression.zstd.level", "23"),
         ("compression.gzip.level", "0"),
         ("log.local.retention.ms", "-3"),
-        ("max.decompressed.message.bytes", "1000"),
+        ("max.decompressed.message.bytes", "0"),
         ("num.io.threads", "0"),
         ("leader.replication.throttled.rate", "-1"),
         ("ssl.client.auth", "perhaps"),

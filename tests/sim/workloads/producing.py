@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lockstep.broker.produce.produce_fast_path import PlainResponse
 from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.settings.topic_default_settings import MAX_DECOMPRESSED_BYTES
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.records.record import BatchBuilder
 from lockstep.storage.log_group import LogGroup
@@ -42,6 +43,7 @@ class Limits:
     """What the topic's configuration says."""
 
     max_message_bytes = MAX_MESSAGE_BYTES
+    max_decompressed_message_bytes = MAX_DECOMPRESSED_BYTES
     log_append_time = False
     timestamp_before_max_ms = 1 << 62
     timestamp_after_max_ms = 1 << 62
