@@ -292,9 +292,9 @@ class Assembly:
     def _data_handlers(self) -> list[RequestHandler]:
         cluster, nodes = self.cluster, self.nodes
         return [
-            *fetch_api.build_handlers(self.fetch_requests, self.authorizer),
+            *fetch_api.build_handlers(self.fetch_requests, self.time_slicer, self.authorizer),
             *metadata_api.build_handlers(
-                cluster, nodes, self.endpoints, self.forwarder.ensure_topic, self.authorizer
+                cluster, nodes, self.endpoints, self.forwarder.ensure_topic, self.time_slicer, self.authorizer
             ),
             *produce_api.build_handlers(
                 cluster, self.appenders, self.endpoints, self.time_slicer, self.verification_queue.appenders,

@@ -124,22 +124,22 @@ class ControlPartition:
         return local_id < self.next_local_id and local_id not in self.partitions
 
     def snapshot(self, time_ms: int) -> bytes:
-        """The open partitions and their log starts, as JSON."""
-        state = {
-            "version": STATE_VERSION,
-            "next_number": self.next_local_id,
-            "partitions": [
-                [
-                    partition.local_id,
-                    partition.topic_id.hex(),
-                    partition.index,
-                    partition.epoch_base,
-                    partition.log_start_offset,
-                ]
-                for partition in self.partitions.values()
-            ],
-        }
-        return json.dumps(state, separators=(",", ":")).encode()
+        """The open partitions and their log starts, as JSON.
+
+        Written by hand, as the offsets are: json.dumps of 100,000 partitions holds the loop for a fifth of a
+        second, this for a third of that.
+        """
+        partitions = self.partitions.values()
+        topic_ids = {topic_id: topic_id.hex() for topic_id in {each.topic_id for each in partitions}}
+        rows = ",".join(
+            [
+                f'[{each.local_id},"{topic_ids[each.topic_id]}",{each.index},{each.epoch_base},'
+                f"{each.log_start_offset}]"
+                for each in partitions
+            ]
+        )
+        head = f'"version":{STATE_VERSION},"next_number":{self.next_local_id}'
+        return f'{{{head},"partitions":[{rows}]}}'.encode()
 
     def restore(self, data: bytes) -> None:
         """Take over a snapshot; empty bytes leave only the control partition itself. NewerFormat.
@@ -177,12 +177,13 @@ class ControlPartition:
         """Returns each partition's end of the appended log, and its leader epochs, as JSON; partitions with
         appended batches that are not open yet included. Epochs that ended below log starts are forgotten:
         here, where their number costs something, whatever has moved a log start."""
-        offsets = []
+        rows = []
         for partition in (*self.partitions.values(), *unopened):
             if partition.next_offset:
                 partition.forget_epochs()
-                offsets.append([partition.local_id, partition.next_offset, partition.leader_epochs])
-        return json.dumps(offsets, separators=(",", ":")).encode()
+                epochs = ",".join([f"[{epoch},{offset}]" for epoch, offset in partition.leader_epochs])
+                rows.append(f"[{partition.local_id},{partition.next_offset},[{epochs}]]")
+        return f"[{','.join(rows)}]".encode()
 
     def restore_offsets(self, data: bytes) -> None:
         """Take over `snapshot_offsets` of the same frame; partitions closed by it are passed over."""

@@ -23,6 +23,7 @@ from lockstep.broker.metadata.metadata_cache import (
     MetadataCache,
     Partition,
 )
+from lockstep.broker.requests.time_slices import TimeSlice
 from lockstep.protocol.plural import pluralize
 from lockstep.storage.log.batch_reader import BatchPlace
 from lockstep.storage.log.index_file import SegmentPartition
@@ -94,14 +95,7 @@ class Retention:
 
     async def enforce(self, now_ms: int) -> int:
         """Apply every topic's limits once; returns how many partitions lost records."""
-        limited = [
-            partition
-            for topic in self._cluster.topics()
-            if "delete" in topic.config.cleanup_policy
-            and (topic.config.retention_ms >= 0 or topic.config.retention_bytes >= 0)
-            for partition in topic.partitions
-            if partition.group.is_leader and partition.log.log_start_offset < partition.log.high_watermark
-        ]
+        limited = await self._find_limited()
         starts: dict[LogGroup, dict[int, int]] = {}
         for first in range(0, len(limited), PARTITIONS_PER_STEP):
             step = limited[first : first + PARTITIONS_PER_STEP]
@@ -129,6 +123,25 @@ class Retention:
             if freed:
                 log.info("log group %d: %s freed", group.group_id, pluralize(freed, "log file"))
         return sum(len(new_starts) for new_starts in starts.values())
+
+    async def _find_limited(self) -> list[Partition]:
+        """The partitions led here that may lose records, looked for in time slices."""
+        limited: list[Partition] = []
+        time_slice = TimeSlice()
+        for topic in self._cluster.topics():
+            if time_slice.is_over:
+                await asyncio.sleep(0)
+                time_slice = TimeSlice()
+            config = topic.config
+            has_limit = config.retention_ms >= 0 or config.retention_bytes >= 0
+            if has_limit and "delete" in config.cleanup_policy:
+                limited += [
+                    partition
+                    for partition in topic.partitions
+                    if partition.group.is_leader
+                    and partition.log.log_start_offset < partition.log.high_watermark
+                ]
+        return limited
 
     def _advance_metadata_start(self, starts: dict[LogGroup, dict[int, int]]) -> None:
         """Checkpoints carry the metadata: its records are needed no longer than the file they are in."""

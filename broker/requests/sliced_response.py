@@ -2,21 +2,28 @@
 
 A few megabytes name hundreds of thousands of groups, which is seconds of work. Between slices other clients
 and followers are served. The connection dispatches and reads nothing else before the response. An error in a
-later slice closes the connection. Does not: slice the decoding of a request or the encoding of its response,
-nor the first slice, which each request has for itself; notice a disconnected client, as nothing is read from
-it meanwhile.
+later slice closes the connection. A response of many items is encoded in a thread (`encode_large`). Does not:
+slice the decoding of a request, nor the first slice, which each request has for itself; notice a disconnected
+client, as nothing is read from it meanwhile.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from lockstep.broker.requests.request_context import HandlerResponse, PendingResponse
+from lockstep.broker.requests.request_context import EncodedResponse, HandlerResponse, PendingResponse
 from lockstep.broker.requests.time_slices import TimeSlicer, run_slice
+from lockstep.protocol.compiler import encode
+from lockstep.protocol.fields import Struct
 
 Key = TypeVar("Key")
 Item = TypeVar("Item")
+
+MAX_ITEMS_ENCODED_HERE: Final = 5_000
+"""A response of more items, of some microseconds each, is encoded in a thread: of 100,000 partitions that
+takes some tenths of a second."""
 
 
 class SlicedResponse(PendingResponse):
@@ -89,3 +96,13 @@ def respond_in_slices(
     if run_slice(steps_left):
         return respond(items)
     return SlicedResponse(time_slicer, steps_left, lambda: respond(items))
+
+
+def encode_large(response: Struct, api_version: int, item_count: int) -> HandlerResponse:
+    """The response, which nobody changes any more; encoded in a thread if it has many items."""
+    return response if item_count <= MAX_ITEMS_ENCODED_HERE else encode_in_thread(response, api_version)
+
+
+async def encode_in_thread(response: Struct, api_version: int) -> EncodedResponse:
+    """Encodes a response while the loop serves others."""
+    return EncodedResponse(await asyncio.to_thread(encode, response, api_version))

@@ -62,17 +62,17 @@ class SegmentSummary:
 
     @classmethod
     def of(cls, indexes: dict[int, BatchIndex]) -> SegmentSummary:
+        """The summary of a segment's indexes. By columns: a segment is sealed on the loop, and may hold
+        batches of 100,000 partitions."""
+        ids = [each for each in sorted(indexes) if indexes[each].bases or indexes[each].total_bytes]
+        rows = [indexes[each] for each in ids]
         summary = cls()
-        for local_id in sorted(indexes):
-            each = indexes[local_id]
-            if not each.bases and not each.total_bytes:
-                continue
-            summary.local_ids.append(local_id)
-            summary.sizes.append(_section_bytes(each))
-            summary.firsts.append(each.bases[0] if each.bases else 0)
-            summary.nexts.append(each.next_offset)
-            summary.timestamps.append(max(each.timestamps, default=CLEANED_TIMESTAMP))
-            summary.totals.append(each.total_bytes)
+        summary.local_ids.extend(ids)
+        summary.sizes.extend([_section_bytes(each) for each in rows])
+        summary.firsts.extend([each.bases[0] if each.bases else 0 for each in rows])
+        summary.nexts.extend([each.next_offset for each in rows])
+        summary.timestamps.extend([max(each.timestamps, default=CLEANED_TIMESTAMP) for each in rows])
+        summary.totals.extend([each.total_bytes for each in rows])
         return summary
 
     def row(self, local_id: int) -> int:

@@ -175,3 +175,18 @@ def test_a_snapshot_has_no_more_epochs_than_what_is_left_was_written_in() -> Non
     other.restore_offsets(saved)
     assert other.snapshot_offsets() == control.snapshot_offsets() == saved
     assert other.partitions[1].leader_epochs == control.partitions[1].leader_epochs
+
+
+def test_a_snapshot_is_the_json_that_it_is_read_as() -> None:
+    control = opened(1, 2, 300)
+    replay(control, log_start_command(2, NEVER))
+    control.partitions[1].next_offset, control.partitions[1].leader_epochs = 9, [(1, 0), (4, 7)]
+    control.partitions[2].next_offset = NEVER
+    partitions = [
+        [each.local_id, each.topic_id.hex(), each.index, each.epoch_base, each.log_start_offset]
+        for each in control.partitions.values()
+    ]
+    state = {"version": STATE_VERSION, "next_number": 301, "partitions": partitions}
+    assert control.snapshot(7) == json.dumps(state, separators=(",", ":")).encode()
+    assert control.snapshot_offsets() == b"[[1,9,[[1,0],[4,7]]],[2,%d,[]]]" % NEVER
+    assert (ControlPartition().snapshot_offsets(), json.loads(control.snapshot(7))) == (b"[]", state)

@@ -17,7 +17,8 @@ from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.metadata.metadata_image import GROUP_CONFIGS, WHOLE_CLUSTER
 from lockstep.broker.metadata.topic_names import check_name
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.requests.request_context import ClientContext, RequestHandler
+from lockstep.broker.requests.request_context import ClientContext, RequestHandler, await_response
+from lockstep.broker.requests.sliced_response import encode_large
 from lockstep.broker.settings.described_config import (
     Described,
     describe_broker,
@@ -57,7 +58,7 @@ class DescribeConfigs(RequestHandler):
 
     async def handle(
         self, client: ClientContext, header: RequestHeader, request: DescribeConfigsRequest
-    ) -> DescribeConfigsResponse:
+    ) -> object | None:
         """One result per resource. A few bytes name hundreds of configurations, so each resource is once."""
         result_cache = _ResultCache(request)
         seen: set[tuple[int, str]] = set()
@@ -75,7 +76,9 @@ class DescribeConfigs(RequestHandler):
                 problem = f"At most {MAX_THAT_NEED_NOT_EXIST} groups and subscriptions in one request."
             seen.add(resource_key)
             results.append(self._describe(client, result_cache, resource, problem))
-        return DescribeConfigsResponse(results=results)
+        response = DescribeConfigsResponse(results=results)
+        configs = sum([len(result.configs) for result in results])
+        return await await_response(encode_large(response, header.api_version, configs))
 
     def _describe(
         self,

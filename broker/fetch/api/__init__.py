@@ -9,14 +9,17 @@ from lockstep.broker.fetch.api.list_offsets import ListOffsets
 from lockstep.broker.fetch.api.offset_for_leader_epoch import OffsetForLeaderEpoch
 from lockstep.broker.fetch.fetch_requests import FetchRequests
 from lockstep.broker.requests.request_context import RequestHandler
+from lockstep.broker.requests.time_slices import TimeSlicer
 
 
-def build_handlers(requests: FetchRequests, authorizer: Authorizer = ALLOW_ALL) -> list[RequestHandler]:
+def build_handlers(
+    requests: FetchRequests, time_slicer: TimeSlicer, authorizer: Authorizer = ALLOW_ALL
+) -> list[RequestHandler]:
     """Builds the handlers of this package."""
     cluster = requests.cluster
     return [
         Fetch(requests),
-        ListOffsets(cluster, authorizer),
+        ListOffsets(cluster, time_slicer, authorizer),
         OffsetForLeaderEpoch(cluster, authorizer),
         DeleteRecords(cluster, authorizer),
     ]

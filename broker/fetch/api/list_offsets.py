@@ -8,14 +8,21 @@ Source: Kafka's ReplicaManager.fetchOffset and UnifiedLog.fetchOffsetByTimestamp
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from functools import partial
 from itertools import islice
 from typing import Final
 
 from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.metadata.leader_epoch_check import epoch_at, epoch_error, log_read_failure, read_error
 from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition
-from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, RequestHandler
+from lockstep.broker.requests.request_context import (
+    ClientContext,
+    HandlerResponse,
+    RequestHandler,
+    await_response,
+)
+from lockstep.broker.requests.sliced_response import encode_large, respond_in_slices
+from lockstep.broker.requests.time_slices import TimeSlicer
 from lockstep.protocol.acl_codes import AclOperation, AclResourceType
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
@@ -24,6 +31,7 @@ from lockstep.protocol.messages.list_offsets import (
     ListOffsetsPartitionResponse,
     ListOffsetsRequest,
     ListOffsetsResponse,
+    ListOffsetsTopic,
     ListOffsetsTopicResponse,
 )
 from lockstep.protocol.records.batch import read_header
@@ -55,57 +63,80 @@ READ_COMMITTED: Final = 1
 _SearchRequest = tuple[Partition, ListOffsetsPartition, ListOffsetsPartitionResponse]
 
 
+class _Lookup:
+    """The state that the topics of one request share."""
+
+    __slots__ = ("api_version", "committed", "searches", "seen")
+
+    def __init__(self, api_version: int, committed: bool) -> None:
+        self.api_version = api_version
+        self.committed = committed
+        """True for a reader of committed records."""
+        self.seen: set[tuple[str, int]] = set()
+        self.searches: list[_SearchRequest] = []
+        """The partitions whose response takes a search by time."""
+
+
 class ListOffsets(RequestHandler):
     """See the module."""
 
     api_key = ApiKey.LIST_OFFSETS
     versions = (1, 11)
 
-    def __init__(self, cluster: MetadataCache, authorizer: Authorizer = ALLOW_ALL) -> None:
+    def __init__(
+        self, cluster: MetadataCache, time_slicer: TimeSlicer, authorizer: Authorizer = ALLOW_ALL
+    ) -> None:
         self._access = authorizer.access(self.api_key)
         self._cluster = cluster
+        self._time_slicer = time_slicer
 
     def handle(
         self, client: ClientContext, header: RequestHeader, request: ListOffsetsRequest
     ) -> HandlerResponse:
-        """Respond at once, unless a search by time has to open batches."""
-        searches: list[_SearchRequest] = []
-        committed = request.isolation_level == READ_COMMITTED
-        response = ListOffsetsResponse()
-        seen: set[tuple[str, int]] = set()
-        for topic in request.topics:
-            topic_response = ListOffsetsTopicResponse(name=topic.name)
-            response.topics.append(topic_response)
-            is_allowed = self._access.allows(client, AclOperation.DESCRIBE, AclResourceType.TOPIC, topic.name)
-            for requested in topic.partitions:
-                partition_response = ListOffsetsPartitionResponse(partition_index=requested.partition_index)
-                topic_response.partitions.append(partition_response)
-                if not is_allowed:
-                    partition_response.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                    continue
-                if (topic.name, requested.partition_index) in seen:
-                    partition_response.error_code = ErrorCode.INVALID_REQUEST
-                    continue
-                seen.add((topic.name, requested.partition_index))
-                partition = self._cluster.partition(topic.name, requested.partition_index)
-                if not _answer_without_search(
-                    partition, requested, partition_response, header.api_version, committed
-                ):
-                    assert partition is not None
-                    searches.append((partition, requested, partition_response))
-        if searches:
-            return self._search_all(header.api_version, committed, searches, response)
+        """Respond at once, unless a search by time has to open batches, or there are many partitions."""
+        lookup = _Lookup(header.api_version, request.isolation_level == READ_COMMITTED)
+
+        def topic_response(topic: ListOffsetsTopic) -> ListOffsetsTopicResponse:
+            return self._topic_response(client, lookup, topic)
+
+        return respond_in_slices(
+            self._time_slicer, request.topics, topic_response, partial(self._respond, lookup)
+        )
+
+    def _topic_response(
+        self, client: ClientContext, lookup: _Lookup, topic: ListOffsetsTopic
+    ) -> ListOffsetsTopicResponse:
+        """The response about one topic, but for the searches, which `lookup` gets."""
+        response = ListOffsetsTopicResponse(name=topic.name)
+        is_allowed = self._access.allows(client, AclOperation.DESCRIBE, AclResourceType.TOPIC, topic.name)
+        for requested in topic.partitions:
+            partition_response = ListOffsetsPartitionResponse(partition_index=requested.partition_index)
+            response.partitions.append(partition_response)
+            if not is_allowed:
+                partition_response.error_code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+                continue
+            if (topic.name, requested.partition_index) in lookup.seen:
+                partition_response.error_code = ErrorCode.INVALID_REQUEST
+                continue
+            lookup.seen.add((topic.name, requested.partition_index))
+            partition = self._cluster.partition(topic.name, requested.partition_index)
+            if not _answer_without_search(
+                partition, requested, partition_response, lookup.api_version, lookup.committed
+            ):
+                assert partition is not None
+                lookup.searches.append((partition, requested, partition_response))
         return response
 
-    async def _search_all(
-        self,
-        api_version: int,
-        committed: bool,
-        searches: Iterable[_SearchRequest],
-        response: ListOffsetsResponse,
-    ) -> ListOffsetsResponse:
+    def _respond(self, lookup: _Lookup, topics: list[ListOffsetsTopicResponse]) -> HandlerResponse:
+        response = ListOffsetsResponse(topics=topics)
+        if lookup.searches:
+            return self._search_all(lookup, response)
+        return encode_large(response, lookup.api_version, len(lookup.seen))
+
+    async def _search_all(self, lookup: _Lookup, response: ListOffsetsResponse) -> object | None:
+        api_version, committed = lookup.api_version, lookup.committed
         max_bytes = self._cluster.settings.lockstep_lookup_max_bytes
-        for partition, requested, partition_response in searches:
+        for partition, requested, partition_response in lookup.searches:
             try:
                 found = await _search(partition, requested.timestamp, max_bytes, committed)
             except (OSError, StorageError) as error:
@@ -117,7 +148,7 @@ class ListOffsets(RequestHandler):
                 _set_leader_epoch(
                     partition_response, api_version, epoch_at(partition, partition_response.offset)
                 )
-        return response
+        return await await_response(encode_large(response, api_version, len(lookup.seen)))
 
 
 def _answer_without_search(

@@ -12,6 +12,7 @@ from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.metadata.node_endpoints import NodeEndpoints
 from lockstep.broker.metadata.node_view import NodeView
 from lockstep.broker.requests.request_context import RequestHandler
+from lockstep.broker.requests.time_slices import TimeSlicer
 
 
 def build_handlers(
@@ -19,6 +20,7 @@ def build_handlers(
     nodes: NodeView,
     endpoints: NodeEndpoints,
     ensure_topic: EnsureTopic,
+    time_slicer: TimeSlicer,
     authorizer: Authorizer = ALLOW_ALL,
 ) -> list[RequestHandler]:
     """Builds the handlers of this package but ApiVersions, which lists them all."""
@@ -26,5 +28,5 @@ def build_handlers(
         DescribeCluster(cluster, nodes, endpoints, authorizer),
         DescribeLogDirs(cluster, authorizer),
         DescribeTopicPartitions(cluster, nodes, endpoints, authorizer),
-        Metadata(cluster, nodes, endpoints, ensure_topic, authorizer),
+        Metadata(cluster, nodes, endpoints, ensure_topic, time_slicer, authorizer),
     ]

@@ -14,7 +14,8 @@ from typing import Final
 
 from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
 from lockstep.broker.metadata.metadata_cache import MetadataCache, Partition
-from lockstep.broker.requests.request_context import ClientContext, RequestHandler
+from lockstep.broker.requests.request_context import ClientContext, RequestHandler, await_response
+from lockstep.broker.requests.sliced_response import encode_large
 from lockstep.protocol.acl_codes import AclOperation
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.errors import ErrorCode
@@ -43,7 +44,7 @@ class DescribeLogDirs(RequestHandler):
 
     async def handle(
         self, client: ClientContext, header: RequestHeader, request: DescribeLogDirsRequest
-    ) -> DescribeLogDirsResponse:
+    ) -> object | None:
         """This broker has one directory. Partitions that are not here are left out."""
         if not self._access.allows_on_cluster(client, AclOperation.DESCRIBE):
             return DescribeLogDirsResponse(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
@@ -58,13 +59,14 @@ class DescribeLogDirs(RequestHandler):
                     DescribeLogDirsPartition(partition_index=partition.index, partition_size=size)
                 )
         directory, total, usable = await asyncio.to_thread(_volume, self._cluster.settings.log_dirs)
-        return DescribeLogDirsResponse(
+        response = DescribeLogDirsResponse(
             results=[
                 DescribeLogDirsResult(
                     log_dir=directory, topics=list(topics.values()), total_bytes=total, usable_bytes=usable
                 )
             ]
         )
+        return await await_response(encode_large(response, header.api_version, len(partitions)))
 
     def _local_partitions(self, request: DescribeLogDirsRequest) -> list[Partition]:
         """The requested partitions with a replica on this node, each once."""

@@ -11,8 +11,8 @@ Source: Kafka's KafkaApis.getTopicMetadata and handleTopicMetadataRequest.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Final
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final, TypeVar
 
 from lockstep.broker.authorization.authorizer import ALLOW_ALL, Access, Authorizer
 from lockstep.broker.metadata.metadata_cache import (
@@ -36,6 +36,14 @@ from lockstep.broker.requests.request_context import (
     RequestHandler,
     await_response,
 )
+from lockstep.broker.requests.sliced_response import (
+    MAX_ITEMS_ENCODED_HERE,
+    encode_in_thread,
+    encode_large,
+    respond_in_slices,
+)
+from lockstep.broker.requests.time_slices import TimeSlice, TimeSlicer
+from lockstep.broker.settings.properties import MIB
 from lockstep.protocol.acl_codes import AclOperation, AclResourceType
 from lockstep.protocol.api import ApiKey, RequestHeader
 from lockstep.protocol.compiler import encode
@@ -50,9 +58,13 @@ from lockstep.protocol.messages.metadata import (
 )
 from lockstep.protocol.primitives import ZERO_UUID
 
+Key = TypeVar("Key")
+
 TOPICS_BY_ID_MIN_VERSION: Final = 12
 LISTENER_NOT_FOUND_MIN_VERSION: Final = 6
 MAX_CACHED_RESPONSES: Final = 32
+MAX_CACHED_RESPONSES_BYTES: Final = 32 * MIB
+"""LIMIT. Bytes of all responses about all topics that are kept."""
 MAX_CACHED_TOPICS: Final = 1000
 """LIMIT. Responses about one topic that are kept."""
 MAX_CACHED_BYTES: Final = 8192
@@ -80,6 +92,7 @@ class Metadata(RequestHandler):
         nodes: NodeView,
         endpoints: NodeEndpoints,
         ensure_topic: EnsureTopic,
+        time_slicer: TimeSlicer,
         authorizer: Authorizer = ALLOW_ALL,
     ) -> None:
         self._access = authorizer.access(self.api_key)
@@ -87,6 +100,9 @@ class Metadata(RequestHandler):
         self._nodes = nodes
         self._endpoints = endpoints
         self._ensure_topic = ensure_topic
+        self._time_slicer = time_slicer
+        self._under_way: dict[tuple[object, ...], asyncio.Future[EncodedResponse]] = {}
+        """Responses about all topics that are being made, for all clients that request them meanwhile."""
 
     def handle(
         self, client: ClientContext, header: RequestHeader, request: MetadataRequest
@@ -116,11 +132,18 @@ class Metadata(RequestHandler):
         self, client: ClientContext, header: RequestHeader, request: MetadataRequest
     ) -> HandlerResponse:
         builder = _MetadataBuilder(
-            self._cluster, self._nodes, self._endpoints, client, header.api_version, request, self._access
+            self._cluster,
+            self._nodes,
+            self._endpoints,
+            client,
+            header.api_version,
+            request,
+            self._access,
+            self._time_slicer,
         )
         requested = _requested_topics(header, request)
         if requested is None:
-            return builder.all_topics()
+            return builder.all_topics(self._under_way)
         if header.api_version < TOPICS_BY_ID_MIN_VERSION and any(
             each.name is None or each.topic_id != ZERO_UUID for each in requested
         ):
@@ -136,14 +159,14 @@ class Metadata(RequestHandler):
         if is_same_for_all and len(ids) == 1 and (topic := self._cluster.topic_by_id(*ids)) is not None:
             return builder.one_topic(topic)
         if ids:
-            return builder.when_served(lambda: [builder.by_id(topic_id) for topic_id in ids])
+            return builder.when_served(ids, builder.by_id)
         names = list(dict.fromkeys(each.name for each in requested if each.name is not None))
         missing = builder.missing_topics(names)
         if missing:
             return self._create_and_respond(builder, names, missing)
         if is_same_for_all and len(names) == 1 and (topic := self._cluster.topic(names[0])) is not None:
             return builder.one_topic(topic)
-        return builder.when_served(lambda: [builder.by_name(name) for name in names])
+        return builder.when_served(names, builder.by_name)
 
     async def _create_and_respond(
         self, builder: _MetadataBuilder, names: list[str], missing: list[str]
@@ -154,7 +177,7 @@ class Metadata(RequestHandler):
             error = failures.get(name, ErrorCode.NONE)
             return builder.by_name(name) if error is ErrorCode.NONE else builder.topic_error(name, error)
 
-        return await await_response(builder.when_served(lambda: [metadata_of(name) for name in names]))
+        return await await_response(builder.when_served(names, metadata_of))
 
     async def _create(self, name: str) -> ErrorCode:
         try:
@@ -186,6 +209,7 @@ class _MetadataBuilder:
         "_nodes",
         "_not_creatable",
         "_replicas",
+        "_time_slicer",
         "_version",
         "_wants_operations",
     )
@@ -199,8 +223,10 @@ class _MetadataBuilder:
         api_version: int,
         request: MetadataRequest,
         access: Access,
+        time_slicer: TimeSlicer,
     ) -> None:
         self._access = access
+        self._time_slicer = time_slicer
         self._not_creatable: set[str] = set()
         """Missing topics that the client may not create."""
         self._cluster = cluster
@@ -230,41 +256,83 @@ class _MetadataBuilder:
             response.cluster_authorized_operations = self._access.cluster_operations(self._client)
         return response
 
-    def when_served(self, topics: Callable[[], list[MetadataResponseTopic]]) -> HandlerResponse:
+    def when_served(
+        self, keys: Iterable[Key], metadata_of: Callable[[Key], MetadataResponseTopic]
+    ) -> HandlerResponse:
         """The response for these topics, once the leaders of new partitions are known to serve them.
 
         That takes milliseconds, so that waiting spares the client a retry with LEADER_NOT_AVAILABLE.
         """
-        metadata = topics()
-        return self.response(metadata) if self._replicas.is_complete else self._respond_when_complete(topics)
+
+        def respond(topics: list[MetadataResponseTopic]) -> HandlerResponse:
+            if self._replicas.is_complete:
+                return self._encode_large(topics)
+            return self._respond_when_complete(keys, metadata_of)
+
+        return respond_in_slices(self._time_slicer, keys, metadata_of, respond)
 
     async def _respond_when_complete(
-        self, topics: Callable[[], list[MetadataResponseTopic]]
-    ) -> MetadataResponse:
+        self, keys: Iterable[Key], metadata_of: Callable[[Key], MetadataResponseTopic]
+    ) -> object | None:
         """Build the response again, once: when each awaited leader has reported that it applied group 0 up to
         the required index, or on timeout."""
         await _wait_until_applied(self._nodes, self._replicas.unconfirmed_leaders)
         self._replicas = self._replica_states()
-        return self.response(topics())
+        return await await_response(
+            respond_in_slices(self._time_slicer, keys, metadata_of, self._encode_large)
+        )
 
-    def all_topics(self) -> MetadataResponse | EncodedResponse:
+    def _encode_large(self, topics: list[MetadataResponseTopic]) -> HandlerResponse:
+        return encode_large(self.response(topics), self._version, _partition_count(topics))
+
+    def all_topics(
+        self, under_way: dict[tuple[object, ...], asyncio.Future[EncodedResponse]]
+    ) -> HandlerResponse:
         """The response for all topics that the client may describe. Where that is all of them it is encoded
         once per version and address until a topic changes, as many clients send the same request."""
-        if self._access.is_checked:
-            topics = [each for each in self._cluster.topics() if self._may_describe(each.name, False)]
-            return self.response([self.topic_metadata(topic) for topic in topics])
         cluster = self._cluster
-        cache = cluster.cached_responses
+        if self._access.is_checked:
+            topics = [each for each in cluster.topics() if self._may_describe(each.name, False)]
+            return respond_in_slices(self._time_slicer, topics, self.topic_metadata, self._encode_large)
         key = self._key()
-        encoded = cache.get(key)
-        if encoded is None:
-            if len(cache) >= MAX_CACHED_RESPONSES:
-                cache.clear()
+        encoded = cluster.cached_responses.get(key)
+        if encoded is not None:
+            return encoded
+        if cluster.partition_count <= MAX_ITEMS_ENCODED_HERE:
             response = self.response([self.topic_metadata(topic) for topic in cluster.topics()])
             encoded = EncodedResponse(encode(response, self._version))
-            if self._replicas.is_complete:
-                cache[key] = encoded
+            self._keep(key, encoded)
+            return encoded
+        work = (*key, cluster.changes)
+        shared = under_way.get(work)
+        if shared is None:
+            shared = under_way[work] = asyncio.ensure_future(self._encode_all(key, cluster.changes))
+            shared.add_done_callback(lambda done: under_way.pop(work))
+        return asyncio.shield(shared)
+
+    async def _encode_all(self, key: tuple[object, ...], changes: int) -> EncodedResponse:
+        """The response of a cluster with many partitions, made in time slices and encoded in a thread."""
+        topics: list[MetadataResponseTopic] = []
+        time_slice = TimeSlice()
+        for topic in self._cluster.topics():
+            if time_slice.is_over:
+                await asyncio.sleep(0)
+                time_slice = TimeSlice()
+            topics.append(self.topic_metadata(topic))
+        encoded = await encode_in_thread(self.response(topics), self._version)
+        if (changes, key) == (self._cluster.changes, self._key()):
+            self._keep(key, encoded)
         return encoded
+
+    def _keep(self, key: tuple[object, ...], encoded: EncodedResponse) -> None:
+        """Keep a response for the next clients, if each leader is known to serve its partitions."""
+        cache = self._cluster.cached_responses
+        if not self._replicas.is_complete:
+            return
+        size = _size(encoded) + sum(map(_size, cache.values()))
+        if len(cache) >= MAX_CACHED_RESPONSES or size > MAX_CACHED_RESPONSES_BYTES:
+            cache.clear()
+        cache[key] = encoded
 
     def one_topic(self, topic: Topic) -> HandlerResponse:
         """The response for one topic where all clients get the same, kept as that for all topics is: each
@@ -273,11 +341,11 @@ class _MetadataBuilder:
         key = (*self._key(), topic.topic_id)
         encoded = cache.get(key)
         if encoded is None:
-            response = self.when_served(lambda: [self.topic_metadata(topic)])
+            response = self.when_served((topic,), self.topic_metadata)
             if not isinstance(response, MetadataResponse):
                 return response
             encoded = EncodedResponse(encode(response, self._version))
-            if sum(map(len, encoded.body)) <= MAX_CACHED_BYTES:
+            if _size(encoded) <= MAX_CACHED_BYTES:
                 if len(cache) >= MAX_CACHED_TOPICS:
                     cache.clear()
                 cache[key] = encoded
@@ -390,6 +458,14 @@ async def _wait_until_applied(nodes: NodeView, unconfirmed_leaders: Mapping[int,
         pass
     finally:
         del nodes.on_notification[look]
+
+
+def _partition_count(topics: Iterable[MetadataResponseTopic]) -> int:
+    return sum([len(topic.partitions) for topic in topics])
+
+
+def _size(response: EncodedResponse) -> int:
+    return sum(map(len, response.body))
 
 
 def _error_topic(name: str, error: ErrorCode) -> MetadataResponseTopic:

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from lockstep.broker.groups.group_records import CommittedOffset, offset_record
-from lockstep.broker.requests import time_slices
-from lockstep.broker.requests.request_context import PendingResponse
-from lockstep.broker.requests.sliced_response import SlicedResponse
+from lockstep.broker.requests import sliced_response, time_slices
+from lockstep.broker.requests.request_context import EncodedResponse, PendingResponse, await_response
+from lockstep.broker.requests.sliced_response import SlicedResponse, encode_large
 from lockstep.broker.requests.time_slices import TimeSlicer
 from lockstep.broker.server import Broker
+from lockstep.protocol.compiler import encode
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.fields import Struct
 from lockstep.protocol.messages.delete_groups import DeleteGroupsRequest
 from lockstep.protocol.messages.describe_groups import DescribeGroupsRequest
 from lockstep.protocol.messages.find_coordinator import FindCoordinatorRequest
+from lockstep.protocol.messages.heartbeat import HeartbeatResponse
 from lockstep.protocol.messages.metadata import MetadataRequest
 from lockstep.protocol.messages.offset_fetch import OffsetFetchRequest, OffsetFetchRequestGroup
 from tests.broker.groups.api.offsets import commit, fetch, ready
@@ -127,3 +130,19 @@ async def test_an_answer_that_has_to_wait_is_waited_for() -> None:
     assert isinstance(waiting, PendingResponse)
     await until(lambda: waiting.done)
     assert waiting.response == "there"
+
+
+async def test_a_response_of_many_items_is_encoded_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    response = HeartbeatResponse(error_code=7)
+    assert encode_large(response, 4, sliced_response.MAX_ITEMS_ENCODED_HERE) is response
+    threads: list[threading.Thread] = []
+
+    def noted(message: object, version: int) -> list[Any]:
+        threads.append(threading.current_thread())
+        return encode(message, version)
+
+    monkeypatch.setattr(sliced_response, "encode", noted)
+    encoded = await await_response(encode_large(response, 4, sliced_response.MAX_ITEMS_ENCODED_HERE + 1))
+    assert isinstance(encoded, EncodedResponse)
+    assert b"".join(encoded.body) == b"".join(encode(response, 4))
+    assert len(threads) == 1 and threads[0] is not threading.main_thread()

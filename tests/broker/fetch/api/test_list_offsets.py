@@ -11,7 +11,9 @@ from typing import Any, cast
 import pytest
 
 from lockstep.broker.fetch.api.list_offsets import ListOffsets, first_record_at
+from lockstep.broker.requests import sliced_response, time_slices
 from lockstep.broker.requests.request_context import ClientContext, await_response
+from lockstep.broker.requests.time_slices import TimeSlicer
 from lockstep.broker.server import Broker
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.list_offsets import (
@@ -292,7 +294,7 @@ async def answers(
         )
         for name, index, timestamp in asked
     ]
-    handler = ListOffsets(cluster())
+    handler = ListOffsets(cluster(), TimeSlicer(asyncio.get_running_loop().call_soon))
     request = ListOffsetsRequest(topics=topics, isolation_level=int(committed))
     response = await await_response(
         handler.handle(cast(ClientContext, None), header_of(handler.api_key, version), request)
@@ -372,3 +374,37 @@ async def test_without_its_lease_a_leader_tells_no_offset() -> None:
             assert await answers(cluster, version, ("t", 0, when)) == [(error, -1, -1)]
     cluster.group.is_leader = False
     assert await answers(cluster, 11, ("t", 0, -1)) == [(ErrorCode.NOT_LEADER_OR_FOLLOWER, -1, -1)]
+
+
+async def test_many_partitions_are_answered_in_slices_and_encoded_in_a_thread(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"t{number}" for number in range(3)]
+    for name in names:
+        await client.create(name, 4)
+    await client.produce("t1", batch(b"a", b"b", timestamp_ms=50), 2)
+
+    async def ends(timestamp: int) -> list[tuple[str, int, int, int]]:
+        topics = [
+            ListOffsetsTopic(
+                name=name,
+                partitions=[
+                    ListOffsetsPartition(partition_index=index, timestamp=timestamp)
+                    for index in (*range(4), 2)
+                ],
+            )
+            for name in (*names, "no")
+        ]
+        response = await client.call(ListOffsetsRequest(replica_id=-1, topics=topics), 10)
+        return [
+            (topic.name, each.partition_index, each.error_code, each.offset)
+            for topic in response.topics
+            for each in topic.partitions
+        ]
+
+    at_once = [await ends(timestamp) for timestamp in (-1, -2, 51)]
+    monkeypatch.setattr(sliced_response, "MAX_ITEMS_ENCODED_HERE", 1)
+    monkeypatch.setattr(time_slices, "TIME_SLICE_SECONDS", -1.0)
+    assert [await ends(timestamp) for timestamp in (-1, -2, 51)] == at_once
+    assert ("t1", 2, 0, 2) in at_once[0] and ("t1", 2, 0, 1) in at_once[2]
+    assert at_once[0].count(("t1", 2, ErrorCode.INVALID_REQUEST, -1)) == 1

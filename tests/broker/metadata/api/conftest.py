@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable
+
 import pytest
 
 from lockstep.broker.metadata import api
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
 from lockstep.broker.requests.errors import RequestError
+from lockstep.broker.requests.time_slices import TimeSlicer
 from lockstep.protocol.errors import ErrorCode
 from tests.broker.fakes import Caller, FakeMetadata
 
@@ -23,7 +27,9 @@ class MetadataCaller(Caller):
         self.creation_error = ErrorCode.NONE
         metadata = self.metadata
         super().__init__(
-            *api.build_handlers(metadata.cluster, metadata.nodes, metadata.endpoints, self._ensure)
+            *api.build_handlers(
+                metadata.cluster, metadata.nodes, metadata.endpoints, self._ensure, TimeSlicer(_call_soon)
+            )
         )
 
     def create(self, name: str, partitions: int = 1) -> bytes:
@@ -35,6 +41,10 @@ class MetadataCaller(Caller):
         if self.creation_error is not ErrorCode.NONE:
             raise RequestError(self.creation_error, "")
         self.create(name)
+
+
+def _call_soon(work: Callable[[], None]) -> object:
+    return asyncio.get_running_loop().call_soon(work)
 
 
 @pytest.fixture

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from lockstep.broker.metadata.api import metadata
-from lockstep.broker.requests.request_context import ConnectionRejected
+from lockstep.broker.requests import sliced_response
+from lockstep.broker.requests.request_context import ConnectionRejected, EncodedResponse
+from lockstep.protocol.compiler import encode
 from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.fields import Struct
 from lockstep.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from tests.broker.metadata.api.conftest import MetadataCaller
 from tests.support.cases import each_case
@@ -151,3 +156,77 @@ async def test_makes_none_where_it_is_off() -> None:
     caller = MetadataCaller(auto_create_topics_enable=False)
     assert await ask(caller, "t", create=True) == {"t": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert caller.created == []
+
+
+@pytest.fixture
+def many(caller: MetadataCaller, monkeypatch: pytest.MonkeyPatch) -> MetadataCaller:
+    """Three topics, which are many here."""
+    for name in ("c", "a", "b"):
+        caller.create(name, 3)
+    for module in (metadata, sliced_response):
+        monkeypatch.setattr(module, "MAX_ITEMS_ENCODED_HERE", 8)
+    return caller
+
+
+ALL = MetadataRequest(topics=None)
+
+
+@pytest.mark.parametrize("version", [0, 5, 9, 13])
+async def test_many_partitions_get_the_same_response(
+    caller: MetadataCaller, many: MetadataCaller, monkeypatch: pytest.MonkeyPatch, version: int
+) -> None:
+    requests = [
+        MetadataRequest(topics=[] if version == 0 else None),
+        MetadataRequest(topics=[MetadataRequestTopic(name=name) for name in ("b", "c", "a")]),
+    ]
+    large = [await many.call(request, version) for request in requests]
+    many.metadata.cluster.on_change()
+    monkeypatch.setattr(metadata, "MAX_ITEMS_ENCODED_HERE", 9)
+    monkeypatch.setattr(sliced_response, "MAX_ITEMS_ENCODED_HERE", 9)
+    assert [await caller.call(request, version) for request in requests] == large
+    assert [len(topic.partitions) for response in large for topic in response.topics] == [3] * 6
+
+
+async def test_clients_that_ask_together_share_the_response_of_many(
+    many: MetadataCaller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoded: list[object] = []
+
+    async def encode_in_thread(response: Struct, version: int) -> EncodedResponse:
+        encoded.append(response)
+        await asyncio.sleep(0)
+        return EncodedResponse(list(encode(response, version)))
+
+    monkeypatch.setattr(metadata, "encode_in_thread", encode_in_thread)
+    answers = await asyncio.gather(*[many.call(ALL, 13) for _ in range(10)], many.call(ALL, 12))
+    assert len(encoded) == 2, "one for each version"
+    assert all(answer == answers[0] for answer in answers[:10])
+    assert await many.call(ALL, 13) == answers[0] and len(encoded) == 2, "it is kept"
+
+
+async def test_a_response_that_a_change_overtook_is_not_kept(
+    many: MetadataCaller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def encode_in_thread(response: Struct, version: int) -> EncodedResponse:
+        many.create("d")
+        return EncodedResponse(list(encode(response, version)))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(metadata, "encode_in_thread", encode_in_thread)
+        overtaken = await many.call(ALL, 13)
+    assert [topic.name for topic in overtaken.topics] == ["a", "b", "c"]
+    assert many.metadata.cluster.cached_responses == {}
+    assert [topic.name for topic in (await many.call(ALL, 13)).topics] == ["a", "b", "c", "d"]
+
+
+async def test_so_many_bytes_about_all_topics_are_kept(
+    caller: MetadataCaller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    caller.create("a")
+    cached = caller.metadata.cluster.cached_responses
+    for version, count in ((11, 1), (12, 2), (13, 3)):
+        await caller.call(ALL, version)
+        assert len(cached) == count
+    monkeypatch.setattr(metadata, "MAX_CACHED_RESPONSES_BYTES", 10)
+    await caller.call(ALL, 10)
+    assert len(cached) == 1
