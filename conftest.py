@@ -20,7 +20,7 @@ from lockstep.native import enable_if_requested
 
 enable_if_requested()  # before anything of ours is imported
 
-from compat_tests import harness  # noqa: E402
+from compat_tests import fork_server, harness  # noqa: E402
 
 # An example may be held up by the other processes of a run; pytest's timeout ends what hangs.
 hypothesis.settings.register_profile("shared machine", deadline=None)
@@ -68,7 +68,11 @@ LONG_SHARES = (
     "compat_tests/test_spark_pages.py",
     "tests/torture/test_short_cut.py",
     "tests/protocol/test_hostile.py",
+    "tests/test_readme.py",
+    "tests/broker/produce/test_produce_fast_path.py",
     "compat_tests/test_spark_pipelines.py",
+    "tests/sim/test_straight_commit.py",
+    "tests/sim/test_world.py",
     "tests/protocol/test_compiler.py",
     "tests/protocol/test_against_kafka_java.py",
     "connect",
@@ -78,6 +82,9 @@ LONG_SHARES = (
     "compat_tests/test_spark_sink.py",
     "tests/campaigns/test_churn.py",
     "tests/broker/bad_input/test_memory.py",
+    "tests/lockstep/test_own_secured_clients.py",
+    "tests/lockstep/commands/test_leaders_that_go.py",
+    "tests/storage/log/test_join_faults.py",
     "tests/campaigns/test_linearizable.py",
     "tests/campaigns/test_player.py",
     "tests/campaigns/test_smoke.py",
@@ -129,6 +136,7 @@ def tier_of(
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    fork_server.use_forks()
     config.addinivalue_line("markers", f"tier(name): one of {', '.join(TIERS)}, by default as tier_of says")
 
 

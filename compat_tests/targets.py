@@ -32,6 +32,7 @@ from typing import IO, TypedDict, Unpack
 
 import psutil
 
+from compat_tests import fork_server
 from compat_tests.kafka_jars import SHORT_LIVED, cache_dir, classpath, java_command
 from compat_tests.lifecycle import Lifecycle
 from compat_tests.probe import HOST, answers, free_port
@@ -142,7 +143,7 @@ class Target(Lifecycle):
         raise TargetFailed(f"{self.name} not ready after {self.ready_timeout_s} s\n{self.log_tail()}")
 
     def _spawn(self, log: IO[bytes]) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(
+        return fork_server.popen(
             self._command(),
             stdin=subprocess.DEVNULL,
             stdout=log,

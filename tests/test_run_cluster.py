@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from compat_tests import fork_server
 from lockstep.broker.node.data_directory import DataDirectory
 from requirements.run_cluster import address, commands, ending, parser
 
@@ -145,14 +146,8 @@ def test_a_node_that_waited_for_the_others_says_when_it_serves(running: Running,
 
 
 def lockstep(*words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "lockstep", *words],
-        capture_output=True,
-        text=True,
-        timeout=2 * SECONDS,
-        cwd=ROOT,
-        check=False,
-    )
+    command = [sys.executable, "-m", "lockstep", *words]
+    return fork_server.run(command, text=True, timeout_s=2 * SECONDS, cwd=ROOT)
 
 
 def test_a_node_that_is_removed_ends_and_does_not_start_again(running: Running, tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ import json
 import random
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -30,6 +29,7 @@ from typing import Any, Final, NamedTuple
 from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
+from compat_tests import fork_server
 from compat_tests.targets import ROOT, Target, TargetFailed
 from tests.campaigns import evidence
 from tests.campaigns.brokers import Brokers
@@ -268,13 +268,8 @@ def read(bootstrap: str) -> tuple[int, dict[int, set[int]], dict[int, str]]:
 
 def status(bootstrap: str) -> tuple[int, str]:
     """Exit status and words of `lockstep cluster status`."""
-    done = subprocess.run(
-        [sys.executable, "-m", "lockstep", "cluster", "status", "-b", bootstrap],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=60,
-    )
+    command = [sys.executable, "-m", "lockstep", "cluster", "status", "-b", bootstrap]
+    done = fork_server.run(command, text=True, cwd=ROOT, timeout_s=60)
     return done.returncode, done.stdout + done.stderr
 
 

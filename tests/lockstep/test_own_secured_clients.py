@@ -18,6 +18,7 @@ from uuid import uuid4
 import pytest
 import uvloop
 
+from compat_tests import fork_server
 from compat_tests.probe import HOST
 from lockstep.broker.security.sasl_listener import SCRAM_MODULE
 from lockstep.kafka_client.blocking_connection import BlockingConnection
@@ -76,7 +77,7 @@ def new_topic() -> str:
 def run(way: Way, config: Path, *words: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     config.write_text("".join(f"{name} = {text}\n" for name, text in way.properties.items()))
     command = [sys.executable, "-m", "lockstep", *words, "-b", way.bootstrap, "--command-config", str(config)]
-    return subprocess.run(command, input=given, capture_output=True, timeout=60)
+    return fork_server.run(command, given=given, timeout_s=60)
 
 
 # --- each client ------------------------------------------------------------------------------------------
@@ -354,7 +355,7 @@ def test_command_configs_that_cannot_be_used(target: SecuredTarget, tmp_path: Pa
         assert b"hidden" not in found.stderr
     config.unlink()
     command = [sys.executable, "-m", "lockstep", "topics", "list", "--command-config", str(config)]
-    found = subprocess.run(command, capture_output=True, timeout=60)
+    found = fork_server.run(command, timeout_s=60)
     assert found.returncode == 2 and b"--command-config: " in found.stderr and b"no such file" in found.stderr
 
 

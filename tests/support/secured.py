@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from pathlib import Path
 from typing import Final
 
+from compat_tests import fork_server
 from compat_tests.probe import HOST, free_port
 from compat_tests.targets import LockstepTarget
 from lockstep.broker.security.sasl_listener import PLAIN_MODULE, SCRAM_MODULE
@@ -78,7 +78,8 @@ class SecuredTarget(LockstepTarget):
         for mechanism, (user, password) in USERS.items():
             if mechanism != "PLAIN":
                 words = ["users", "set", user, "--mechanism", mechanism, "-b", self.bootstrap]
-                subprocess.run([*self._program, *words], input=password.encode(), check=True)
+                done = fork_server.run([*self._program, *words], given=password.encode(), timeout_s=60)
+                assert done.returncode == 0, done.stderr
 
     # --- properties of our own clients --------------------------------------------------------------------
 

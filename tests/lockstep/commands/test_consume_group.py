@@ -13,6 +13,7 @@ from contextlib import contextmanager
 import confluent_kafka
 import pytest
 
+from compat_tests import fork_server
 from lockstep.kafka_client.client import Client
 from lockstep.testing import RunningBroker
 from tests.lockstep.commands.test_serve import COMMAND, ENVIRONMENT
@@ -40,7 +41,7 @@ def state(command: Run, group: str) -> str:
 
 @contextmanager
 def consuming(running: RunningBroker, *words: str) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
+    process = fork_server.popen(
         [*COMMAND, "consume", *words, "-b", running.bootstrap_servers],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

@@ -16,6 +16,7 @@ from typing import Any
 import confluent_kafka
 import pytest
 
+from compat_tests import fork_server
 from lockstep.commands import log as log_command
 from tests.lockstep.commands.test_serve import COMMAND, ENVIRONMENT, run, served
 from tests.lockstep.conftest import Run
@@ -356,7 +357,7 @@ def test_a_path_that_is_too_long_is_one_line(command: Run) -> None:
 
 
 def _done(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60, env=ENVIRONMENT)
+    return fork_server.run([*COMMAND, *arguments], text=True, timeout_s=60, env=ENVIRONMENT)
 
 
 def test_damaged_records_are_given_up_at_an_operators_word(directory: Path) -> None:

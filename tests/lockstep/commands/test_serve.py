@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 import pytest
 
+from compat_tests import fork_server
 from compat_tests.probe import free_port
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -27,9 +28,11 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 
 
 @contextmanager
-def served(*arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+def served(
+    *arguments: str, start: Callable[..., subprocess.Popen[str]] = fork_server.popen
+) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A broker process and the address in its line."""
-    process = subprocess.Popen(
+    process = start(
         [*COMMAND, "serve", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -56,12 +59,11 @@ def test_help_says_where_to_listen_for_peers() -> None:
 
 
 def failed(*arguments: str, status: int = 1) -> str:
-    done = subprocess.run(
-        [*COMMAND, "serve", *arguments], capture_output=True, text=True, timeout=30, env=ENVIRONMENT
-    )
+    command = [*COMMAND, "serve", *arguments]
+    done = fork_server.run(command, text=True, timeout_s=30, env=ENVIRONMENT)
     assert done.returncode == status, done
     assert done.stdout == "" and "Traceback" not in done.stderr
-    return done.stderr
+    return str(done.stderr)
 
 
 def await_listening(port: int) -> None:
@@ -76,11 +78,10 @@ def await_listening(port: int) -> None:
 
 
 def run(*arguments: str, stdin: str = "") -> str:
-    done = subprocess.run(
-        [*COMMAND, *arguments], input=stdin, capture_output=True, text=True, timeout=30, env=ENVIRONMENT
-    )
+    command = [*COMMAND, *arguments]
+    done = fork_server.run(command, given=stdin, text=True, timeout_s=30, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return str(done.stdout)
 
 
 @pytest.mark.parametrize("closed", [(1,), (2,), (0, 1, 2)])
@@ -109,7 +110,7 @@ def test_a_start_with_closed_standard_streams(closed: tuple[int, ...], tmp_path:
 
 def test_kill_9_loses_nothing_acknowledged_and_sigterm_stops_cleanly(tmp_path: Path) -> None:
     where = ("--data-dir", str(tmp_path / "data"), "--listen", "127.0.0.1:0")
-    with served(*where) as (process, address):
+    with served(*where, start=subprocess.Popen) as (process, address):
         assert psutil.Process(process.pid).children() == [], "one process, no wrapper"
         run("produce", "t", "-b", address, stdin="one\ntwo\n")
         process.send_signal(signal.SIGKILL)

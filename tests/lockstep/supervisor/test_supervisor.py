@@ -20,6 +20,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from confluent_kafka import Consumer, Producer
 
+from compat_tests import fork_server
 from compat_tests.probe import free_port
 from lockstep.kafka_client import cluster
 from lockstep.kafka_client.client import Client
@@ -232,17 +233,11 @@ def test_a_command_that_is_killed_takes_its_nodes_with_it(tmp_path: Path) -> Non
 
 
 def refused(*arguments: str, status: int = 1) -> str:
-    done = subprocess.run(
-        [*COMMAND, "serve", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        env=ENVIRONMENT,
-        check=False,
-    )
+    command = [*COMMAND, "serve", *arguments]
+    done = fork_server.run(command, text=True, timeout_s=SECONDS, env=ENVIRONMENT)
     assert (done.returncode, done.stdout) == (status, "")
     assert len(done.stderr.splitlines()) == 1, done.stderr
-    return done.stderr
+    return str(done.stderr)
 
 
 def test_all_ports_in_use_are_named_and_nothing_is_started(tmp_path: Path) -> None:
