@@ -6,8 +6,6 @@ import subprocess
 import sys
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lockstep.protocol.api import ApiKey
 from lockstep.protocol.compiler import _main, decode, decoder, encode, encode_bytes, encoder, generated_source
@@ -42,7 +40,7 @@ from lockstep.protocol.messages.produce import (
     TopicProduceResponse,
 )
 from lockstep.protocol.primitives import Buffer, Data, MalformedMessage
-from tests.protocol.instances import APIS, PROFILE, api_name, case_id, cases, messages
+from tests.protocol.instances import APIS, api_name, case_id, cases, each_message, each_noise
 from tests.protocol.structs import Point
 from tests.support.cases import check_each
 
@@ -335,21 +333,24 @@ def test_a_struct_that_may_be_null_still_counts_a_byte() -> None:
     assert len(decode(Holders, 0, b"\0\0\0\x02\xff\xff").holders) == 2
 
 
+def is_refused(cls: type[Struct], version: int, data: bytes) -> bool:
+    """For so many bytes that pytest.raises takes longer than the decoder."""
+    try:
+        decode(cls, version, data)
+    except MalformedMessage:
+        return True
+    return False
+
+
 @pytest.mark.parametrize("api", APIS, ids=api_name)
 def test_every_prefix_and_every_tail_is_refused(api: ApiKey) -> None:
     def check_version(cls: type[Struct], version: int) -> None:
-        @PROFILE
-        @given(messages(cls, version))
-        def check(made: Struct) -> None:
+        for made in each_message(cls, version):
             data = encode_bytes(made, version)
             assert decode(cls, version, data) == made
             for cut in range(0, len(data), max(1, len(data) // 40)):
-                with pytest.raises(MalformedMessage):
-                    decode(cls, version, data[:cut])
-            with pytest.raises(MalformedMessage):
-                decode(cls, version, data + b"\0")
-
-        check()
+                assert is_refused(cls, version, data[:cut]), cut
+            assert is_refused(cls, version, data + b"\0")
 
     check_each(cases(api), check_version, case_id)
 
@@ -357,16 +358,12 @@ def test_every_prefix_and_every_tail_is_refused(api: ApiKey) -> None:
 @pytest.mark.parametrize("api", APIS, ids=api_name)
 def test_noise_raises_nothing_but_malformed_message(api: ApiKey) -> None:
     def check_version(cls: type[Struct], version: int) -> None:
-        @PROFILE
-        @given(st.binary(max_size=60))
-        def check(noise: bytes) -> None:
+        for noise in each_noise(cls, version):
             try:
                 made = decode(cls, version, noise)
             except MalformedMessage:
-                return
+                continue
             assert decode(cls, version, encode_bytes(made, version)) == made
-
-        check()
 
     check_each(cases(api), check_version, case_id)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -86,6 +87,10 @@ class Workload:
     async def client(self, number: int) -> None:
         """Actor `number` of `options.clients`: works while `world.working`, then returns."""
         raise NotImplementedError
+
+    async def safety_phase(self) -> None:
+        """The time in which the clients work and faults happen."""
+        await asyncio.sleep(self.world.options.safety_s)
 
     async def write_on(self) -> None:
         """After healing: something more is written, as long as somebody waits for the log to go on."""

@@ -9,6 +9,7 @@ and last index, each message), the results, the applied state, and each byte of 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -60,6 +61,8 @@ OPTIONS = Options(
 )
 SIZES = (10, 900, 9000)
 LEADERLESS_LOOKS = 40
+IDLE_S = 10
+"""The log is left alone for so long when a script has ended."""
 
 
 class Replayed:
@@ -97,6 +100,7 @@ class Script(Workload):
         self.seen: list[object] = []
         """Everything that anybody was told, and when."""
         self.refused = 0
+        self.ended = asyncio.Event()
 
     def machines(self, node: Node) -> Machines:
         return Machines(commit={TOPIC: ("replayed", Replayed())}, tail={APPENDED: Appended()})
@@ -123,6 +127,12 @@ class Script(Workload):
         for event in self.events:
             await self._do(*event)
             self._look()
+        await asyncio.sleep(IDLE_S)
+        self.ended.set()
+
+    async def safety_phase(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.ended.wait(), self.world.options.safety_s)
 
     async def settle(self) -> None:
         while len({node.group.applied_index for node in self.world.running() if node.group}) > 1:  # noqa: ASYNC110

@@ -93,8 +93,7 @@ def test_a_flush_that_flushes_nothing_is_found() -> None:
         log.flushed_index = log.last_index
 
     with patch.object(DataLog, "flush", flush):
-        found = [run_seed(seed, "plain", ONE).rule for seed in range(10)]
-    assert [rule for rule in found if rule]
+        assert any(run_seed(seed, "plain", ONE).rule for seed in range(10))
 
 
 def test_three_voters_survive_what_happens_to_them() -> None:

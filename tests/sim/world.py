@@ -236,7 +236,7 @@ class World:
         """The phases, as an actor among the clients."""
         hunt = self.clients.create_task(self.nemesis.hunt(), name="nemesis")
         hunt.add_done_callback(self._actor_ended)
-        await asyncio.sleep(self.options.safety_s)
+        await self.workload.safety_phase()
         hunt.cancel()
         self.working = False
         self.healed_at_us = self.now_us

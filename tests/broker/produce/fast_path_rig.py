@@ -146,8 +146,16 @@ class ProduceNode:
         return self
 
     async def renew(self) -> None:
-        """All topics anew, with other partitions."""
+        """All topics anew, with other partitions. Former ones are closed: all there are is compared."""
+        topics = self.cluster.topics.values()
+        former = [each.log.local_id for topic in topics for each in topic.partitions]
         self.cluster.topics = {}
+        if former:
+            await self.group.close_partitions(former)
+        for local_id in former:
+            self.producers.forget(local_id)
+            self.locks.forget(local_id)
+        self.cluster.first_sequences._topics.clear()
         for number, (name, config) in enumerate(CONFIGS.items(), 1):
             await self.make_topic(name, bytes([number] * 16), config)
 

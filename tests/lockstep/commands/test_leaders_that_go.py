@@ -76,19 +76,23 @@ async def test_without_a_majority_a_command_ends_and_says_what_to_look_at(
     async with Client(f"127.0.0.1:{cluster.brokers[1].port}") as client:
         await client.create_topic("t", partitions=1)
     await cluster.stop(2, 3)
-    for words, about in (
-        (("topics", "create", "new"), "no node is the controller now"),
-        (("topics", "delete", "t"), "no node is the controller now"),
-        (("topics", "alter", "t", "-p", "9"), "no node is the controller now"),
-        (("configs", "alter", "topic", "t", "retention.ms=5"), "no node is the controller now"),
-        (("topics", "describe", "t"), "the partition has no leader now"),
-        (("groups", "describe", "g"), "no node can serve it now"),
-    ):
+
+    async def ends(words: tuple[str, ...], about: str) -> None:
         process = await command(cluster, 1, *words)
         async with asyncio.timeout(PATIENCE_S):
             out, err = await process.communicate()
         assert (process.returncode, out) == (1, b""), err
         assert f"{about}; {ADVICE}" in err.decode() and err.count(b"\n") == 1, (words, err)
+
+    no_controller = "no node is the controller now"
+    await asyncio.gather(
+        ends(("topics", "create", "new"), no_controller),
+        ends(("topics", "delete", "t"), no_controller),
+        ends(("topics", "alter", "t", "-p", "9"), no_controller),
+        ends(("configs", "alter", "topic", "t", "retention.ms=5"), no_controller),
+        ends(("topics", "describe", "t"), "the partition has no leader now"),
+        ends(("groups", "describe", "g"), "no node can serve it now"),
+    )
 
 
 async def test_a_node_that_never_had_a_majority_lists_no_topics_and_says_what_to_look_at(
