@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import json
 import logging
 import os
-import stat
 import sys
 from collections.abc import Callable, Sequence
 from io import TextIOWrapper
@@ -29,6 +27,7 @@ from lockstep.broker.audit.audited_operations import (
     CLUSTER,
     AuditedOperation,
 )
+from lockstep.broker.process.regular_file import NotRegularFile, open_regular
 from lockstep.broker.requests.request_context import ClientContext, HandlerResponse, await_response
 from lockstep.broker.requests.router import Route, Router
 from lockstep.broker.settings.properties import ConfigError, UnusableFile
@@ -166,18 +165,6 @@ class AuditLog:
         return line
 
 
-class NotRegularFile(OSError):
-    """A path leads to a pipe, a device or a directory, which could block and which no tool can rotate."""
-
-
-def _check_regular(mode: int) -> None:
-    """Raises NotRegularFile. Args: mode: as `stat` has it."""
-    if not stat.S_ISREG(mode):
-        kinds = {stat.S_IFDIR: "a directory", stat.S_IFIFO: "a pipe (FIFO)", stat.S_IFSOCK: "a socket"}
-        kind = kinds.get(stat.S_IFMT(mode), "a device")
-        raise NotRegularFile(errno.EINVAL, f"{kind}, no regular file")
-
-
 class _AuditFile(WatchedFileHandler):
     """Appends lines, and follows its path. Raises OSError if it cannot be opened."""
 
@@ -186,14 +173,7 @@ class _AuditFile(WatchedFileHandler):
         self._log = log
 
     def _open(self) -> TextIOWrapper:
-        with contextlib.suppress(FileNotFoundError):
-            _check_regular(os.stat(self.baseFilename).st_mode)  # not later: some devices act when opened
-        fd = os.open(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, FILE_MODE)
-        try:
-            _check_regular(os.fstat(fd).st_mode)
-        except OSError:
-            os.close(fd)
-            raise
+        fd = open_regular(self.baseFilename, os.O_WRONLY | os.O_APPEND | os.O_CREAT, FILE_MODE)
         return TextIOWrapper(os.fdopen(fd, "ab"), encoding=self.encoding, errors=self.errors)
 
     def append(self, lines: Sequence[str]) -> None:

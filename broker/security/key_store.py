@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed448, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import pkcs12
 
+from lockstep.broker.process.regular_file import NotRegularFile, check_regular
 from lockstep.broker.security.distinguished_name import distinguished_name
 from lockstep.broker.settings.security_settings import ListenerSecurity
 from lockstep.protocol.key_stores import (
@@ -118,15 +119,17 @@ def _read(security: ListenerSecurity, store: str) -> bytes:
     name = f"{store}.location"
     location: str = security.get(name)
     try:
-        if Path(location).is_fifo():  # to open it could block, and it cannot be read again
-            raise security.error(name, "is a pipe (FIFO), no regular file")
+        check_regular(location)
         return read_store(location)
+    except NotRegularFile as error:
+        raise security.error(name, f"is {error.strerror}") from None
     except UnreadableStore as error:
         raise security.temporary_error(name, str(error)) from None
     except UnusableStore as error:
         raise security.error(name, str(error)) from None
-    except OSError as error:  # of a directory on the way
-        raise security.temporary_error(name, error.strerror or str(error)) from None
+    except OSError as error:
+        problem = f"cannot be read: {(error.strerror or str(error)).lower()}"
+        raise security.temporary_error(name, problem) from None
 
 
 def _key_in_file(security: ListenerSecurity, data: bytes) -> tuple[PrivateKey, list[x509.Certificate]]:

@@ -19,6 +19,7 @@ from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from lockstep.broker.process.log_text import printable
+from lockstep.broker.process.regular_file import NotRegularFile, open_regular
 from lockstep.broker.security.token_validator import MalformedKeys, TokenKey, parse_keys
 from lockstep.broker.settings.oauthbearer_settings import ALLOWED_URLS
 
@@ -119,8 +120,8 @@ class TokenKeys:
             if len(data) > MAX_BYTES:
                 raise MalformedKeys(f"more than {MAX_BYTES} bytes")
             return parse_keys(json.loads(data))
-        except IsADirectoryError:
-            raise UnusableKeys("a directory, no regular file") from None
+        except NotRegularFile as error:
+            raise UnusableKeys(str(error.strerror)) from None
         except OSError as error:
             raise UnreadableKeys(printable(str(error), 200)) from None
         except (HTTPException, ValueError, RecursionError) as error:
@@ -128,10 +129,8 @@ class TokenKeys:
 
 
 def _read_file(path: Path) -> bytes:
-    """The content of a file, as far as it may be read. Raises OSError, MalformedKeys."""
-    if path.is_fifo():  # to open it could block, and it cannot be read again
-        raise MalformedKeys("a pipe (FIFO), no regular file")
-    with path.open("rb") as stream:
+    """The content of a file, as far as it may be read. Raises OSError."""
+    with open(path, "rb", opener=open_regular) as stream:
         return stream.read(MAX_BYTES + 1)
 
 

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
+from lockstep.broker.process.regular_file import NotRegularFile, open_regular
 from lockstep.broker.settings.properties import ConfigError, UnusableFile
 
 WILDCARD_HOSTS = frozenset({"", "0.0.0.0", "::"})
@@ -102,7 +102,10 @@ def parse_peers(texts: tuple[str, ...], node_id: int) -> Mapping[int, Listener]:
 
 def _peers_in_file(name: str) -> tuple[str, ...]:
     try:
-        lines = Path(name).read_text(encoding="utf-8").splitlines()
+        with open(name, encoding="utf-8", opener=open_regular) as stream:
+            lines = stream.read().splitlines()
+    except NotRegularFile as error:
+        raise ConfigError("lockstep.peers", name, f"no file of nodes: {error.strerror}") from None
     except (OSError, UnicodeDecodeError) as error:
         problem = error.strerror if isinstance(error, OSError) and error.strerror else "not a text file"
         is_temporary = isinstance(error, OSError) and "/" in name  # else it may be meant as an address

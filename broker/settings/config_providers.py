@@ -20,6 +20,7 @@ from typing import Final
 
 import javaproperties
 
+from lockstep.broker.process.regular_file import NotRegularFile, open_regular
 from lockstep.broker.settings.foreign_names import PROVIDERS
 from lockstep.broker.settings.properties import ConfigError, ConfigErrors, UnusableFile
 
@@ -136,7 +137,7 @@ def _file(prefix: str, texts: Mapping[str, str], environment: Mapping[str, str])
     def find(path: str | None, key: str) -> str:
         file = allowed.path(path)
         if file not in read:
-            with _not_found_on_error(file), open(file, encoding="utf-8") as stream:
+            with _not_found_on_error(file), open(file, encoding="utf-8", opener=open_regular) as stream:
                 read[file] = javaproperties.load(stream)
         if key not in read[file]:
             raise _NotFound(f"{file} has no key {key}")
@@ -152,8 +153,9 @@ def _directory(prefix: str, texts: Mapping[str, str], environment: Mapping[str, 
         directory = allowed.path(path)
         if os.path.basename(key) != key or key in ("", ".", ".."):
             raise _NotFound(f"{key} is not a file name")
-        with _not_found_on_error(directory / key):
-            return (directory / key).read_text(encoding="utf-8")
+        file = directory / key
+        with _not_found_on_error(file), open(file, encoding="utf-8", opener=open_regular) as stream:
+            return stream.read()
 
     return find
 
@@ -163,6 +165,8 @@ def _not_found_on_error(path: Path) -> Iterator[None]:
     """Raise _NotFound or _Unreadable, without any content, if the file cannot be read or parsed."""
     try:
         yield
+    except NotRegularFile as error:
+        raise _NotFound(f"{path} cannot be read: {error.strerror}") from None
     except OSError as error:
         raise _Unreadable(f"{path} cannot be read: {(error.strerror or 'it failed').lower()}") from None
     except ValueError:

@@ -58,14 +58,18 @@ def connection_of(target: SecuredTarget, login: str) -> ClientConnection:
 
 
 @pytest.fixture
-def tool(world: World, target: SecuredTarget, tmp_path: Path) -> Callable[..., ToolResult]:
-    """`tool("org.apache.kafka.tools.TopicCommand", "--list")`: a tool of Kafka, logged in as `user`."""
+def tool(world: World, target: SecuredTarget, login: str, tmp_path: Path) -> Callable[..., ToolResult]:
+    """`tool("org.apache.kafka.tools.TopicCommand", "--list")`: a tool of Kafka with the case's login, or
+    logged in as `user`."""
 
-    def run(main: str, *args: str, user: str = "alice", password: str = "", stdin: bytes = b"") -> ToolResult:
-        words = java_words(target.credentials.login("SCRAM-SHA-512", user, password))
+    def run(main: str, *args: str, user: str = "", password: str = "", stdin: bytes = b"") -> ToolResult:
+        found = connection_of(target, login)
+        if user:
+            found = ClientConnection(LOGIN, target.credentials.login("SCRAM-SHA-512", user, password))
+        words = java_words(found.security)
         config = tmp_path / "client.properties"
         config.write_text("".join(f"{name}={value}\n" for name, value in words.items()))
-        where = ("--bootstrap-server", target.bootstrap_of(LOGIN), "--command-config", str(config))
+        where = ("--bootstrap-server", target.bootstrap_of(found.listener), "--command-config", str(config))
         return world.driver().tool(main, *where, *args, stdin=stdin)
 
     return run

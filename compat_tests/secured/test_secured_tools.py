@@ -1,4 +1,4 @@
-"""Kafka's tools with --command-config over TLS and a login, and what access rules let a user do."""
+"""Kafka's tools with --command-config, logged in and by certificate, and what ACLs let a user do."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from compat_tests.clients.kafka_python import KafkaPython
 from compat_tests.conftest import NewTopic
 from compat_tests.java_driver import ToolResult
 from compat_tests.raw import RawConnection
+from compat_tests.secured.conftest import MTLS
 from compat_tests.until import until
 
 Tool = Callable[..., ToolResult]
@@ -33,8 +34,9 @@ def _said(result: ToolResult) -> str:
     return result.stdout + result.stderr
 
 
-@pytest.mark.case(TOOLS, "SCRAM-SHA-512: kafka-topics, kafka-console-producer and -consumer, kafka-configs")
-def test_tools(tool: Tool, unused_name: Callable[[], str]) -> None:
+@pytest.mark.case(TOOLS, "{login}: kafka-topics, kafka-console-producer and -consumer, kafka-configs")
+@pytest.mark.parametrize("login", ["SCRAM-SHA-512", MTLS])
+def test_tools(tool: Tool, unused_name: Callable[[], str], login: str) -> None:
     topic = unused_name()
     _out(tool(_TOPICS, "--create", "--topic", topic, "--partitions", "1"))
     assert topic in _out(tool(_TOPICS, "--list")).split()

@@ -152,19 +152,41 @@ def test_impossible_settings_stop_the_start_by_name(
     check_each([*IMPOSSIBLE, (same_port, f"listeners=PLAINTEXT://localhost:{port} (--listen) and")], check)
 
 
-def test_a_pipe_in_place_of_a_file_stops_the_start_at_once(start: Start, tmp_path: Path) -> None:
-    path = tmp_path / "pipe"
+def test_what_is_no_regular_file_stops_the_start_at_once(start: Start, tmp_path: Path) -> None:
+    path, link = tmp_path / "pipe", tmp_path / "link"
     os.mkfifo(path)
-    link = tmp_path / "audit.log"
     link.symlink_to(path)
-    for texts in (
-        {"listeners": "SSL://localhost:0", "ssl.keystore.location": str(path)},
-        {**SASL, MECHANISMS: "OAUTHBEARER", **UNVERIFIED, JWKS_URL: path.as_uri()},
-    ):
+    package = "org.apache.kafka.common.config.provider"
+    providers = {
+        "config.providers": "file,directory",
+        "config.providers.file.class": f"{package}.FileConfigProvider",
+        "config.providers.directory.class": f"{package}.DirectoryConfigProvider",
+    }
+    key = "super.users"
+
+    def check(texts: Mapping[str, str], setting: str, kind: str) -> None:
         status, said = start(texts)
-        assert status == 2 and "a pipe (FIFO), no regular file" in said
-    status, said = start({"lockstep.audit.log": str(link)})
-    assert (status, said) == (2, f"lockstep.audit.log={link}: a pipe (FIFO), no regular file")
+        assert status == 2 and said.startswith(setting) and kind in said, (status, said)
+
+    for file, kind in (
+        (path, "a pipe (FIFO), no regular file"),
+        (link, "a pipe (FIFO), no regular file"),
+        (Path("/dev/zero"), "a device, no regular file"),
+        (tmp_path, "a directory, no regular file"),
+    ):
+        store = {"listeners": "SSL://localhost:0", "ssl.keystore.location": str(file)}
+        trusted = {**TLS, "ssl.client.auth": "required", "ssl.truststore.location": str(file)}
+        tokens = {**SASL, MECHANISMS: "OAUTHBEARER", **UNVERIFIED, JWKS_URL: file.as_uri()}
+        cases = [
+            (store, "ssl.keystore.location"),
+            (trusted, "ssl.truststore.location"),
+            (tokens, JWKS_URL),
+            ({"lockstep.audit.log": str(file)}, "lockstep.audit.log"),
+            ({"lockstep.peers": str(file)}, "lockstep.peers"),
+            ({**providers, key: f"${{file:{file}:k}}"}, key),
+            ({**providers, key: f"${{directory:{file.parent}:{file.name}}}"}, key),
+        ]
+        check_each([(*case, kind) for case in cases], check)
     end = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         assert start({"lockstep.audit.log": str(link)})[0] == 2, "also where somebody reads from it"

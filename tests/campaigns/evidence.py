@@ -77,10 +77,17 @@ def add_run(
 class OpenRun:
     """One run that is recorded again and again while it goes on, so that an interrupted one can be resumed.
 
-    Commit and source are those at its begin; `save` puts the figures so far in the place of the last ones.
+    Commit and source are those at its begin; `save` puts the figures so far in the place of the last ones, or
+    of `former`, the run that this one continues.
     """
 
-    def __init__(self, name: str, directory: Path = EVIDENCE, packages: Sequence[str] = PRODUCT) -> None:
+    def __init__(
+        self,
+        name: str,
+        directory: Path = EVIDENCE,
+        packages: Sequence[str] = PRODUCT,
+        former: dict[str, Any] | None = None,
+    ) -> None:
         self._name = name
         self._path = directory / f"{name}.json"
         self._facts = {
@@ -88,7 +95,7 @@ class OpenRun:
             "source": source_digest(packages=packages),
             "machine": machine(),
         }
-        self._saved: dict[str, Any] | None = None
+        self._saved = former
 
     def save(self, figures: dict[str, Any]) -> Path:
         """Records the figures; returns the file."""

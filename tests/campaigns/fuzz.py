@@ -269,6 +269,17 @@ def repeat(path: Path, listener: str) -> int:
     return status
 
 
+def continued_run(run: Run) -> dict[str, Any] | None:
+    """What is on record of the run that this one goes on with."""
+    source = evidence.source_digest()
+    same = [
+        each
+        for each in evidence.load_runs("fuzz")
+        if (each["seed"], each["source"], each.get("listener")) == (run.seed, source, run.listener)
+    ]
+    return same[-1] if same else None
+
+
 def main(words: Sequence[str] | None = None) -> int:
     """The campaign as a command; 1 when something did not hold."""
     parser = argparse.ArgumentParser(prog="python -m tests.campaigns.fuzz", description=__doc__)
@@ -309,7 +320,8 @@ def main(words: Sequence[str] | None = None) -> int:
     if problems:
         print(f"findings and the commands that repeat them: {directory}/*/findings", flush=True)
     if not arguments.no_evidence:
-        evidence.add_run("fuzz", figures)
+        former = continued_run(run) if resumed else None
+        evidence.OpenRun("fuzz", former=former).save(figures)
     if all(engine.fed >= engine.wanted for engine in run.engines):
         (directory / "state.json").unlink(missing_ok=True)
     return 1 if problems else 0

@@ -1,4 +1,5 @@
-"""The authorization campaign: Lockstep against recorded outcomes of Apache Kafka; what counts as equal."""
+"""The authorization campaign: Lockstep against recorded outcomes of Apache Kafka, the mistakes that it finds,
+and what counts as equal."""
 
 from __future__ import annotations
 
@@ -10,12 +11,15 @@ import pytest
 from compat_tests.java_driver import run_tool
 from compat_tests.kafka_jars import SHORT_LIVED, ToolchainMissing, skip_or_fail
 from compat_tests.targets import KafkaTarget, LockstepTarget
-from tests.campaigns import authorization
-from tests.campaigns.authorization import AUTHORIZER, DENY, draw_acls, questions
+from tests.campaigns import authorization, evidence
+from tests.campaigns.authorization import Campaign, draw_acls, questions
+from tests.campaigns.authorization_brokers import AUTHORIZER, DENY
 from tests.campaigns.authorization_requests import ROWS, Draw, outcome
+from tests.campaigns.authorization_sabotage import PLANTS
 from tests.support.cases import each_case
 
 SETS = 200
+SETS_OF_A_PLANT = 100
 
 
 @pytest.mark.timeout(900)
@@ -23,7 +27,38 @@ SETS = 200
 def test_ten_thousand_requests_are_answered_as_apache_kafka_did(everyone: bool) -> None:
     asked, differences = authorization.against_recorded(everyone, SETS)
     assert asked == 5_000
-    assert not differences, "\n".join(differences[:5])
+    assert not differences, "\n".join(each.text for each in differences[:5])
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("plant", [each for each in PLANTS if each != "nothing-is-denied"])
+def test_each_planted_mistake_is_found(plant: str) -> None:
+    _, differences = authorization.against_recorded(True, SETS_OF_A_PLANT, plant)
+    assert differences
+
+
+@pytest.mark.timeout(900)
+def test_each_row_finds_that_nothing_is_asked() -> None:
+    """A request whose API, or a part of it, does not ask the authorizer."""
+    _, differences = authorization.against_recorded(False, SETS, "nothing-is-denied")
+    assert {each.row for each in differences} == {each.__name__ for each in ROWS}
+
+
+def test_a_run_of_this_source_goes_on_where_it_was_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    first = Campaign(7)
+    first.asked["fetch"], first.denials, first.asked_again, first.seconds = 3, 2, 1, 4.0
+    run = first.figures() | {"next_set": 40, "done": False, "source": evidence.source_digest()}
+    runs: list[dict[str, Any]] = []
+    monkeypatch.setattr(evidence, "load_runs", lambda name: runs)
+    assert authorization.interrupted_run() is None
+    for other in ({"source": "elsewhere"}, {"done": True}):
+        runs.append(run | other)
+        assert authorization.interrupted_run() is None
+    runs.append(run)
+    assert authorization.interrupted_run() == run
+    second = Campaign(8)
+    second.continue_run(run)
+    assert second.figures() == first.figures()
 
 
 def test_the_same_seed_asks_the_same() -> None:

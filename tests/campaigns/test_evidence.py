@@ -35,6 +35,14 @@ def test_an_open_run_replaces_its_own_figures_and_no_others(tmp_path: Path) -> N
     assert [each["cases"] for each in evidence.load_runs("x", tmp_path)] == [[1], [9], [2, 3, 4]]
 
 
+def test_a_continued_run_takes_the_place_of_its_former_figures(tmp_path: Path) -> None:
+    for each in (1, 2):
+        evidence.add_run("x", {"cases": each}, tmp_path)
+    former = evidence.load_runs("x", tmp_path)[-1]
+    evidence.OpenRun("x", tmp_path, former=former).save({"cases": 3})
+    assert [each["cases"] for each in evidence.load_runs("x", tmp_path)] == [1, 3]
+
+
 def test_the_source_digest_sees_the_product_and_nothing_else(tmp_path: Path) -> None:
     root = product(tmp_path)
     before = evidence.source_digest(root)

@@ -18,7 +18,7 @@ from lockstep.protocol.messages import MESSAGES
 from lockstep.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 from lockstep.protocol.messages.sasl_handshake import SaslHandshakeRequest
 from lockstep.protocol.records import compression
-from tests.campaigns import evidence, fuzz_grammar, fuzz_targets
+from tests.campaigns import evidence, fuzz, fuzz_grammar, fuzz_targets
 from tests.campaigns.fuzz import Engine, Run
 from tests.campaigns.fuzz_broker import KEEP_CRC, SERVED, Handlers, framed, item, items_of
 from tests.campaigns.fuzz_targets import Violated
@@ -233,6 +233,18 @@ def test_an_interrupted_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert second.figures([])["inputs"] == 400
     monkeypatch.setattr(evidence, "source_digest", lambda: "another")
     assert not Run(tmp_path, 1, 400, ["grammar"]).resume()
+
+
+def test_figures_of_a_run_that_went_on_replace_its_former_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path, 7, 400, ["grammar"], "no-tls")
+    kept = run.figures([]) | {"source": evidence.source_digest()}
+    others = [kept | each for each in ({"seed": 8}, {"listener": "inside-tls"}, {"source": "another"})]
+    monkeypatch.setattr(evidence, "load_runs", lambda name: others)
+    assert fuzz.continued_run(run) is None
+    others.insert(1, kept)
+    assert fuzz.continued_run(run) == kept
 
 
 def test_a_process_that_ends_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 import lockstep.testing
-from lockstep.broker.audit import audit_log
 from lockstep.broker.audit.audit_log import MAX_NAME, MAX_WITHOUT_EFFECT, AuditLog
 from lockstep.broker.audit.audited_operations import AUDITED, AuditedOperation
+from lockstep.broker.process import regular_file
 from lockstep.broker.requests.request_context import ClientContext
 from lockstep.broker.settings.authorizer_settings import STANDARD_AUTHORIZER
 from lockstep.broker.settings.properties import ConfigError
@@ -69,7 +69,7 @@ from lockstep.protocol.messages.metadata import MetadataRequest, MetadataRequest
 from lockstep.protocol.messages.unregister_controller import UnregisterControllerRequest
 from tests.broker.conftest import StartBroker, StartCluster
 from tests.broker.wire import Client
-from tests.campaigns.authorization import Connection
+from tests.campaigns.authorization_brokers import Connection
 from tests.campaigns.authorization_requests import ROWS, Draw, Row
 from tests.support.cases import each_case
 
@@ -460,7 +460,7 @@ async def test_a_line_that_cannot_be_written_fails_no_operation(
 async def test_a_full_file_can_be_moved_away(
     start_broker: StartBroker, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit_log, "_check_regular", lambda mode: None)  # the device is full like a disk
+    monkeypatch.setattr(regular_file, "_check", lambda mode: None)  # the device is full like a disk
     os.symlink("/dev/full", path)
     client = await connect(start_broker, path)
     for name in ("t", "u"):

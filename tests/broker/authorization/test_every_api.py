@@ -25,7 +25,7 @@ from lockstep.protocol.private_messages import PRIVATE_MESSAGES
 from lockstep.protocol.staged_messages import LockstepStagedRequest
 from tests.broker.conftest import StartBroker
 from tests.broker.wire import Client, batch
-from tests.campaigns.authorization import Connection
+from tests.campaigns.authorization_brokers import Connection
 from tests.campaigns.authorization_requests import ROWS, Draw, Row
 from tests.support.cases import each_case
 

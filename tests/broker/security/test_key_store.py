@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from lockstep.broker.security import key_store
 from lockstep.broker.security.key_store import read_key_store, read_trust_store, store_files
 from lockstep.broker.settings.properties import ConfigError, UnusableFile
 from lockstep.broker.settings.security_settings import ListenerSecurity
@@ -193,13 +194,11 @@ def test_the_files_of_a_listener() -> None:
 def test_a_store_in_a_directory_that_cannot_be_entered_is_an_error_of_its_setting(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """`Path.is_fifo` of Python 3.11 raises some errors of the file system and hides others."""
+    def check_regular(path: str) -> None:
+        raise PermissionError(13, "Permission denied", path)
 
-    def is_fifo(path: Path) -> bool:
-        raise PermissionError(13, "Permission denied", str(path))
-
-    monkeypatch.setattr(Path, "is_fifo", is_fifo)
-    with pytest.raises(ConfigError, match=r"ssl\.keystore\.location.*Permission denied"):
+    monkeypatch.setattr(key_store, "check_regular", check_regular)
+    with pytest.raises(ConfigError, match=r"ssl\.keystore\.location.*cannot be read: permission denied"):
         read_key_store(security(key_texts(tmp_path / "key.pem", "PEM")), NOW)
 
 

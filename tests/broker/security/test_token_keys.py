@@ -107,10 +107,10 @@ def test_a_file_that_could_not_be_read_is_tried_again_after_a_pause(
     path.write_text(json.dumps(jwks(RSA, EC)))
     with monkeypatch.context() as failing:
 
-        def fail(path: Path, mode: str) -> None:
+        def fail(path: Path, flags: int) -> None:
             raise OSError("too many open files")
 
-        failing.setattr(Path, "open", fail)
+        failing.setattr(token_keys, "open_regular", fail)
         keys.refresh()
         clock.now += MIN_PAUSE_SECONDS
         keys.refresh()
