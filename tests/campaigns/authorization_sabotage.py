@@ -2,7 +2,7 @@
 allow.
 
 Owns: a mistake for each rule of docs/authorization.md, planted into a real broker process; the authorization
-campaign must find each. The administrator, at 127.0.0.1, may do what it may without them.
+campaign must find each. The administrator, at 127.0.0.1, may do what it may without one in the decision.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from lockstep.protocol.acl_codes import AclOperation, AclPermissionType, Pattern
 ADMINISTRATOR: Final = "127.0.0.1"
 _decide = AclCache.decide
 _decide_on_any = AclCache.decide_on_any
+_decide_question = StandardAuthorizer.decide
 _of_client = acl_cache._of_client
 _allows = acl_cache._allows
 _ask = _AclAccess._ask
@@ -101,7 +102,7 @@ def _on_some_name(self: AclCache, principal: str, host: Any, operation: Any, res
 
 def _patterns(matches: Callable[[PatternType, str, str], bool]) -> Callable[..., Any]:
     def acls_about(self: Any, name: str) -> Iterator[Any]:
-        return (each for pattern, each in self.patterns.items() if matches(*pattern, name))
+        return (each for (kind, pattern), each in self.patterns.items() if matches(kind, pattern, name))
 
     return acls_about
 
@@ -197,7 +198,20 @@ PLANTS: Final[dict[str, Change]] = {
 }
 
 
+def plant(place: Any, attribute: str, broken: Any) -> None:
+    """Make the mistake; one in the decision only for clients."""
+    if place in (StandardAuthorizer, _AclAccess):
+        setattr(place, attribute, broken)
+        return
+    honest = getattr(place, attribute)
+
+    def decide(self: StandardAuthorizer, decisions: ClientDecisions, question: Any) -> Decision:
+        setattr(place, attribute, honest if decisions.host == ADMINISTRATOR else broken)
+        return _decide_question(self, decisions, question)
+
+    StandardAuthorizer.decide = decide  # type: ignore[method-assign]
+
+
 if __name__ == "__main__":
-    place, attribute, broken = PLANTS[sys.argv.pop(1)]
-    setattr(place, attribute, broken)
+    plant(*PLANTS[sys.argv.pop(1)])
     sys.exit(main())

@@ -11,15 +11,22 @@ import pytest
 from compat_tests.java_driver import run_tool
 from compat_tests.kafka_jars import SHORT_LIVED, ToolchainMissing, skip_or_fail
 from compat_tests.targets import KafkaTarget, LockstepTarget
+from lockstep.broker.authorization.acl import AclBinding, parse_host
+from lockstep.broker.authorization.acl_cache import AclCache
+from lockstep.protocol.acl_codes import CLUSTER_NAME
+from lockstep.protocol.acl_codes import AclOperation as Op
+from lockstep.protocol.acl_codes import AclResourceType as Type
 from tests.campaigns import authorization, evidence
 from tests.campaigns.authorization import Campaign, draw_acls, questions
-from tests.campaigns.authorization_brokers import AUTHORIZER, DENY
+from tests.campaigns.authorization_brokers import AUTHORIZER, CLIENTS, DENY
 from tests.campaigns.authorization_requests import ROWS, Draw, outcome
 from tests.campaigns.authorization_sabotage import PLANTS
 from tests.support.cases import each_case
 
 SETS = 200
 SETS_OF_A_PLANT = 100
+RARE = "any-resource-is-never-denied"
+"""A mistake that too few of the recorded requests are about."""
 
 
 @pytest.mark.timeout(900)
@@ -31,7 +38,7 @@ def test_ten_thousand_requests_are_answered_as_apache_kafka_did(everyone: bool) 
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("plant", [each for each in PLANTS if each != "nothing-is-denied"])
+@pytest.mark.parametrize("plant", [each for each in PLANTS if each not in ("nothing-is-denied", RARE)])
 def test_each_planted_mistake_is_found(plant: str) -> None:
     _, differences = authorization.against_recorded(True, SETS_OF_A_PLANT, plant)
     assert differences
@@ -42,6 +49,25 @@ def test_each_row_finds_that_nothing_is_asked() -> None:
     """A request whose API, or a part of it, does not ask the authorizer."""
     _, differences = authorization.against_recorded(False, SETS, "nothing-is-denied")
     assert {each.row for each in differences} == {each.__name__ for each in ROWS}
+
+
+def test_a_hundred_thousand_pairs_find_the_mistake_that_ten_thousand_may_not() -> None:
+    """A producer without an id, where a DENY covers each topic that it may write to."""
+    _, _, mistaken = PLANTS[RARE]
+    host, found = parse_host(CLIENTS[0]), 0
+    for number in range(100_000 // authorization.REQUESTS_OF_A_SET):
+        acls, asked = questions(7, number)
+        rows = [ROWS[row](Draw(words, {})) for source, row, words in asked if source == CLIENTS[0]]
+        if not any(api == "init_producer_id" and not each["transactional_id"] for api, _, each in rows):
+            continue
+        cache = AclCache()
+        for each in acls:
+            cache.add(AclBinding.of(list(each.values())))
+        client = "User:ANONYMOUS", host
+        if not cache.decide(*client, Op.IDEMPOTENT_WRITE, Type.CLUSTER, CLUSTER_NAME).is_allowed:
+            question = *client, Op.WRITE, Type.TOPIC
+            found += cache.decide_on_any(*question) != mistaken(cache, *question)
+    assert found
 
 
 def test_a_run_of_this_source_goes_on_where_it_was_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
