@@ -6,4 +6,5 @@
 | `heap` | the C library's heap |
 | `log_text` | clients' texts, made safe for the log |
 | `wall_clock` | the time of day |
+| `regular_file` | files that settings name, which are regular ones |
 """

@@ -6,8 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 
-from lockstep.broker.process.regular_file import NotRegularFile, open_regular
 from lockstep.broker.settings.properties import ConfigError, UnusableFile
 
 WILDCARD_HOSTS = frozenset({"", "0.0.0.0", "::"})
@@ -101,11 +101,11 @@ def parse_peers(texts: tuple[str, ...], node_id: int) -> Mapping[int, Listener]:
 
 
 def _peers_in_file(name: str) -> tuple[str, ...]:
+    path = Path(name)
     try:
-        with open(name, encoding="utf-8", opener=open_regular) as stream:
-            lines = stream.read().splitlines()
-    except NotRegularFile as error:
-        raise ConfigError("lockstep.peers", name, f"no file of nodes: {error.strerror}") from None
+        if path.exists() and not path.is_file():  # to open a pipe could block
+            raise ConfigError("lockstep.peers", name, "a pipe, device or directory, no regular file")
+        lines = path.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         problem = error.strerror if isinstance(error, OSError) and error.strerror else "not a text file"
         is_temporary = isinstance(error, OSError) and "/" in name  # else it may be meant as an address

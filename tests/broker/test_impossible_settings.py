@@ -182,11 +182,11 @@ def test_what_is_no_regular_file_stops_the_start_at_once(start: Start, tmp_path:
             (trusted, "ssl.truststore.location"),
             (tokens, JWKS_URL),
             ({"lockstep.audit.log": str(file)}, "lockstep.audit.log"),
-            ({"lockstep.peers": str(file)}, "lockstep.peers"),
             ({**providers, key: f"${{file:{file}:k}}"}, key),
             ({**providers, key: f"${{directory:{file.parent}:{file.name}}}"}, key),
         ]
         check_each([(*case, kind) for case in cases], check)
+        check({"lockstep.peers": str(file)}, "lockstep.peers", "no regular file")
     end = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
         assert start({"lockstep.audit.log": str(link)})[0] == 2, "also where somebody reads from it"
