@@ -126,8 +126,7 @@ class ControlPartition:
     def snapshot(self, time_ms: int) -> bytes:
         """The open partitions and their log starts, as JSON.
 
-        Written by hand, as the offsets are: json.dumps of 100,000 partitions holds the loop for a fifth of a
-        second, this for a third of that.
+        Written by hand, as the offsets are: for 100,000 partitions that takes 0.1 s, json.dumps 0.2 s.
         """
         partitions = self.partitions.values()
         topic_ids = {topic_id: topic_id.hex() for topic_id in {each.topic_id for each in partitions}}
