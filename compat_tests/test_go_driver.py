@@ -47,7 +47,7 @@ def test_no_go_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
             ask()
 
 
-def test_the_table_says_the_pinned_versions() -> None:
+def test_the_table_has_the_pinned_versions() -> None:
     pinned = [go_driver.module_version(kind.module) for kind in (FranzGo, Sarama, KafkaGo)]
     assert pinned == ["1.22.2", "1.61.1", "0.4.51"]
     with pytest.raises(AssertionError):

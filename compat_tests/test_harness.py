@@ -69,7 +69,7 @@ def test_restart_keeps_port_and_data(tmp_path: Path) -> None:
         assert target.stop() == -signal.SIGTERM
 
 
-def test_one_that_ends_says_why(tmp_path: Path) -> None:
+def test_one_that_ends_reports_the_reason(tmp_path: Path) -> None:
     target = LockstepTarget(command=_fake(tmp_path, before="sys.exit('no such option')"))
     with pytest.raises(TargetFailed, match=r"ended with 1 before it was ready(?s:.*)no such option"):
         target.start()
@@ -168,7 +168,7 @@ def _outcomes() -> list[Outcome]:
     ]
 
 
-def test_the_table_shows_failures_limits_and_who_failed(tmp_path: Path) -> None:
+def test_the_table_shows_failures_limits_and_the_failed_clients(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
     save(_outcomes(), path)
     page = report.markdown(*load(path))
@@ -197,7 +197,7 @@ def test_only_a_run_of_every_case_is_whole(monkeypatch: pytest.MonkeyPatch) -> N
     assert not harness.is_whole(whole, "", None)
 
 
-def test_a_later_run_says_what_counts_of_a_case() -> None:
+def test_a_later_run_decides_the_result_of_a_case() -> None:
     first = _outcomes()
     later = [replace(each, result=PASSED) for each in first[2:5]] + [replace(first[0], case="new")]
     found = report.merged([first, later])
@@ -227,7 +227,7 @@ def test_an_answer_that_came_too_late_is_not_the_next_questions() -> None:
         driver.close()
 
 
-def test_a_driver_is_heard_by_a_process_with_more_than_a_thousand_open_files() -> None:
+def test_a_driver_is_read_by_a_process_with_more_than_a_thousand_open_files() -> None:
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(4096, limits[1]), limits[1]))
     held = [os.open(os.devnull, os.O_RDONLY)]
@@ -256,7 +256,7 @@ def test_versions_with_one_verdict_share_a_row() -> None:
     ]
 
 
-def test_three_nodes_run_what_tells_them_from_one_unless_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_three_nodes_run_only_the_cases_that_differ_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LOCKSTEP_COMPAT_TARGETS", raising=False)
     admin, records = "compat_tests.test_admin", "compat_tests.test_records"
     assert not harness.is_left_out("lockstep", records, {"kcat"})
@@ -309,7 +309,7 @@ class _Cluster(RoutedConnection):
         return {"brokers": brokers, "topics": [topic] if fields["topics"][0]["name"] == "t" else []}
 
 
-def test_what_several_leaders_are_asked_is_taken_apart_and_put_together() -> None:
+def test_requests_to_several_leaders_are_split_and_merged() -> None:
     asked = {"topics": [{"name": "t", "partitions": [{"partition_index": n} for n in (1, 0, 1)]}]}
     parts = _Cluster()._split("list_offsets", 7, asked)
     assert {to: part["topics"][0]["partitions"] for to, part in parts.items()} == {

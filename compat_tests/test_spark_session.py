@@ -67,7 +67,7 @@ def test_without_jars(tmp_path: Path) -> None:
     assert said.startswith('this session has format("lockstep") and not format("kafka")')
 
 
-def test_spark_fetches_the_connector_where_kafka_is_asked_for(tmp_path: Path) -> None:
+def test_spark_fetches_the_connector_where_kafka_is_required(tmp_path: Path) -> None:
     assert _run("resolved", str(tmp_path / "ivy")) == {"found": True}
 
 

@@ -167,7 +167,7 @@ def test_nothing_of_a_batch_that_fails_is_seen(sink: Sink) -> None:
         (["value", "7 AS partition"], {}, "partition 7 of"),
     ],
 )
-def test_what_cannot_be_written_is_said(
+def test_rows_that_cannot_be_written_are_reported(
     sink: Sink, columns: list[str], options: dict[str, str], words: str
 ) -> None:
     with pytest.raises(DriverFailed) as failed:

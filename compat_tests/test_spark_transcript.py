@@ -32,7 +32,7 @@ def test_another_answer_is_seen(other: list[object]) -> None:
         compare("other", "lockstep-3", answered(*other))
 
 
-def test_what_kafka_was_not_asked_is_not_compared() -> None:
+def test_requests_that_kafka_did_not_get_are_not_compared() -> None:
     compare("never asked", "lockstep", answered({"offset": 0}))
 
 

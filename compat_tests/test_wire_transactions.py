@@ -262,7 +262,7 @@ def test_add_refuses(one: Coordinator, new_topic: NewTopic, version: int) -> Non
 
 
 @pytest.mark.parametrize("version", [4, 5])
-def test_what_brokers_ask(one: Coordinator, new_topic: NewTopic, version: int) -> None:
+def test_requests_between_brokers(one: Coordinator, new_topic: NewTopic, version: int) -> None:
     topic = new_topic(partitions=2)
     identity = one.begin()
     first, second = (topic, 0), (topic, 1)

@@ -160,7 +160,7 @@ def test_a_late_abort_goes_on_with_the_next_epoch(late: TimedOut) -> None:
 @pytest.mark.case(
     AREA, "InitProducerId of the same producer is answered with the next epoch, as often as asked"
 )
-def test_a_producer_that_was_aborted_may_begin_anew(late: TimedOut) -> None:
+def test_a_producer_that_was_aborted_may_begin_again(late: TimedOut) -> None:
     producer_id, epoch = late.identity
     for _ in range(2):
         assert late.coordinator.init(late.identity) == (0, producer_id, epoch + 1)

@@ -38,7 +38,7 @@ def tools(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_missing_python_is_said_in_words(tools: Path) -> None:
+def test_a_missing_python_is_reported(tools: Path) -> None:
     done = run("make_venv.sh", tools, str(tools / "venv"))
     assert done.returncode == 1
     assert "needs Python 3.11 or newer" in done.stderr
@@ -97,7 +97,7 @@ def test_a_python_that_is_named_is_taken(tools: Path) -> None:
     assert "mine made somewhere" in done.stdout
 
 
-def test_a_python_tells_how_it_was_built() -> None:
+def test_a_python_reports_how_it_was_built() -> None:
     script = str(ROOT / "requirements" / "interpreter.py")
     done = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True)
     build = "profile-guided|not profile-guided"
@@ -120,14 +120,14 @@ def have_everything(tools: Path, java: str = "17.0.1") -> None:
     stub(tools, "java", f"""echo 'openjdk version "{java}"' >&2""")
 
 
-def test_system_deps_asks_for_nothing_when_nothing_is_missing(tools: Path) -> None:
+def test_system_deps_installs_nothing_when_nothing_is_missing(tools: Path) -> None:
     have_everything(tools)
     done = run("system_deps.sh", tools)
     assert done.returncode == 0
     assert "everything is here" in done.stdout
 
 
-def test_system_deps_without_root_says_what_to_run(tools: Path) -> None:
+def test_system_deps_without_root_prints_the_command(tools: Path) -> None:
     have_everything(tools, java="11.0.2")
     stub(tools, "apt-get", "exit 99")
     stub(tools, "id", "echo 1000")
@@ -161,7 +161,7 @@ def test_system_deps_replaces_an_old_rust(tools: Path, known: str, package: str)
     assert done.stdout.splitlines()[-1] == f"apt-get install -y -qq --no-install-recommends {package}"
 
 
-def test_system_deps_without_apt_says_so(tools: Path) -> None:
+def test_system_deps_without_apt_reports_that(tools: Path) -> None:
     done = run("system_deps.sh", tools)
     assert done.returncode == 1
     assert "no apt-get" in done.stderr

@@ -174,7 +174,7 @@ def test_the_example_of_a_sql_application_runs(broker: LockstepTarget, tmp_path:
         assert printed == [f"Appended(offsets={{0: {balance // 100 - 1}}}, tries=1)", f"[('ann', {balance})]"]
 
 
-def test_a_broker_is_secured_as_the_page_says(broker: LockstepTarget, tmp_path: Path) -> None:
+def test_a_broker_is_secured_as_documented(broker: LockstepTarget, tmp_path: Path) -> None:
     """All blocks in one shell, as a newcomer types them."""
     if shutil.which("kcat") is None:
         skip_or_fail("kcat is not installed (make system-deps)")

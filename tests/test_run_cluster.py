@@ -104,7 +104,7 @@ def wait_until(holds: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
-def test_three_nodes_run_and_a_death_is_told_and_all_stop(running: Running, tmp_path: Path) -> None:
+def test_three_nodes_run_and_a_crash_is_reported_and_all_stop(running: Running, tmp_path: Path) -> None:
     running.has_started()
     ports = [running.port + number for number in range(3)]
     running.said(r"cluster \| serving clients on " + " and ".join(f"localhost:{port}" for port in ports))
@@ -119,7 +119,7 @@ def test_three_nodes_run_and_a_death_is_told_and_all_stop(running: Running, tmp_
             os.kill(pid, 0)
 
 
-def test_a_node_that_waited_for_the_others_says_when_it_serves(running: Running, tmp_path: Path) -> None:
+def test_a_node_that_waited_for_the_others_reports_when_it_serves(running: Running, tmp_path: Path) -> None:
     running.has_started()
     commands = {}
     for number in (1, 2, 3):
@@ -242,7 +242,7 @@ def test_the_directory_of_several_processes_is_left_alone(tmp_path: Path) -> Non
     assert f"make cluster DATA_DIR={tmp_path}-cluster" in said
 
 
-def test_a_cluster_that_cannot_start_says_so(tmp_path: Path) -> None:
+def test_a_cluster_that_cannot_start_reports_an_error(tmp_path: Path) -> None:
     for node in ("1", "2"):
         (tmp_path / node).write_text("no directory")
     said = _refused(tmp_path, free_ports(6))

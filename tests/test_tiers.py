@@ -69,7 +69,7 @@ def test_of_a_client(client, target): pass
         ("compat_tests/spark_cases/test_new.py", {"target": "lockstep", "spark_version": "4.2.0"}, "rest"),
     ],
 )
-def test_place_and_parameters_say_the_tier(path: str, words: dict[str, object], tier: str) -> None:
+def test_path_and_parameters_decide_the_tier(path: str, words: dict[str, object], tier: str) -> None:
     assert tier_of(path, words=words) == tier
     assert tier_of(path, words=words, named="test") == "test"
 

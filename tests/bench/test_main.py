@@ -18,7 +18,7 @@ from bench.exit_status import SIGNALS, not_now
 from tests.support.cases import each_case
 
 
-def test_what_is_wrong_with_the_machine_is_told(
+def test_problems_of_the_machine_are_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def full(words: list[str]) -> NoReturn:

@@ -149,7 +149,7 @@ def test_what_a_command_line_requires_is_of_its_own_ratios_and_goals(
         assert said in capsys.readouterr().err
 
 
-def test_the_command_line_says_what_is_compiled_and_names_no_path(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_line_lists_compiled_modules_without_paths(monkeypatch: pytest.MonkeyPatch) -> None:
     def said(kind: type[Measurement[Any, Any]], *words: str) -> str:
         return command_line(kind.command_word(), kind.options, made(kind, *words).chosen)
 

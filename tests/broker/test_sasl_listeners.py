@@ -196,7 +196,7 @@ async def test_frames_before_the_login_that_end_the_connection(start_broker: Sta
     assert connection._reader.max_frame_bytes == broker.settings.socket_request_max_bytes
 
 
-async def test_versions_that_are_not_served_are_named_and_asked_again(start_broker: StartBroker) -> None:
+async def test_unsupported_versions_are_reported_and_requested_again(start_broker: StartBroker) -> None:
     broker = await start(start_broker)
     client = await Client.connect(broker.port)
     client.writer.write(struct.pack(">ihhih", 11, 18, 99, 7, 0) + b"\0")

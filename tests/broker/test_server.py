@@ -168,7 +168,7 @@ def test_refusals_in_words(tmp_path: Path) -> None:
         ((), ""),
     ],
 )
-def test_what_clients_are_told_is_said(tmp_path: Path, settings: tuple[str, ...], told: str) -> None:
+def test_advertised_addresses_are_logged(tmp_path: Path, settings: tuple[str, ...], told: str) -> None:
     process = serve(tmp_path / "data", *settings)
     assert process.stdout is not None
     line = process.stdout.readline()
@@ -194,7 +194,7 @@ def test_what_the_log_was_like_is_one_line_per_group(tmp_path: Path) -> None:
     ]
 
 
-async def test_an_unfinished_write_is_told(
+async def test_an_unfinished_write_is_logged(
     start_broker: StartBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     process = serve(tmp_path / "data", "log.flush=os")

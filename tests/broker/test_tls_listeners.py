@@ -188,7 +188,7 @@ async def test_bytes_that_are_no_handshake(
     assert len(logged) == (1 if line else 0) and all(line in each for each in logged)
 
 
-async def test_a_client_without_tls_is_told_the_protocol_of_a_listener_with_logins(
+async def test_a_client_without_tls_gets_the_protocol_of_a_listener_with_logins(
     start_broker: StartBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     settings = {**tls(), "listeners": "SASL_SSL://localhost:0", "sasl_enabled_mechanisms": "SCRAM-SHA-512"}

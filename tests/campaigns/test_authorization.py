@@ -87,7 +87,7 @@ def test_a_run_of_this_source_goes_on_where_it_was_interrupted(monkeypatch: pyte
     assert second.figures() == first.figures()
 
 
-def test_the_same_seed_asks_the_same() -> None:
+def test_the_same_seed_makes_the_same_requests() -> None:
     assert questions(7, 3) == questions(7, 3) != questions(8, 3)
     ids = {"ta": bytes([1] * 16)}
     for number, row in enumerate(ROWS):

@@ -23,7 +23,7 @@ def read(number: int, partition: int, first: int, *values: bytes) -> Operation:
 LOG = {0: [b"0/0", b"0/1", b"2/0"], 1: [b"1/0"]}
 
 
-def test_a_log_that_has_what_was_said() -> None:
+def test_a_log_that_has_what_was_acknowledged() -> None:
     operations = [
         append(0, 0, 2, stored=0),
         append(1, 1, stored=0),
@@ -34,7 +34,7 @@ def test_a_log_that_has_what_was_said() -> None:
     assert settle(operations, LOG) == (operations, [])
 
 
-def test_the_log_tells_of_what_nobody_heard_of() -> None:
+def test_the_log_shows_unacknowledged_records() -> None:
     there, nowhere, unread = append(2, 0), append(3, 1), Operation(4, 0, 0)
     operations = [append(0, 0, 2, stored=0), append(1, 1, stored=0), there, nowhere, unread]
     known, problems = settle(operations, LOG)

@@ -14,7 +14,7 @@ WORST = "groups/1/0000000000000002.segment"
 
 
 @pytest.mark.parametrize("kind", damage.KINDS)
-def test_each_kind_of_damage_changes_the_file_or_says_that_it_did_not(kind: str, tmp_path: Path) -> None:
+def test_each_kind_of_damage_changes_the_file_or_reports_that_it_did_not(kind: str, tmp_path: Path) -> None:
     content = random.Random(1).randbytes(3 * damage.PAGE) + bytes(damage.PAGE)
     path, other, old = tmp_path / "a.x", tmp_path / "b.x", tmp_path / "old"
     for each in (path, other, old):
@@ -77,7 +77,7 @@ def test_an_interrupted_run_resumes_behind_its_last_case(
     assert damage.run(1, damage.Limit(9, 0.0), 5, done, tmp_path)["cases"] == [] == tried
 
 
-def test_damage_of_a_closed_log_file_is_said_and_a_judge_that_is_told_otherwise_sees_it(
+def test_damage_of_a_sealed_segment_is_reported_and_the_checker_sees_a_false_report(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = damage.World(1, tmp_path)

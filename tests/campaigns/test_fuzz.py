@@ -189,7 +189,7 @@ def test_a_wrong_answer_is_found(handlers: Handlers) -> None:
         Handlers._check(reply[:-1], [(18, 0), (18, 0)])
 
 
-def test_an_answer_that_no_version_can_say_is_found(
+def test_a_response_that_no_version_can_encode_is_found(
     monkeypatch: pytest.MonkeyPatch, handlers: Handlers
 ) -> None:
     def handle(self: Any, client: Any, header: Any, request: Any) -> Any:

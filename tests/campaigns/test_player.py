@@ -96,7 +96,7 @@ def program(directory: Path, text: str, may_end: bool = False) -> Process:
 @pytest.mark.parametrize(
     ("status", "may_end", "is_strange"), [(1, True, False), (1, False, True), (0, True, True)]
 )
-def test_who_ends_by_itself_is_started_again(
+def test_a_process_that_ends_by_itself_is_started_again(
     tmp_path: Path, status: int, may_end: bool, is_strange: bool
 ) -> None:
     process = program(tmp_path, f"print('no broker'); raise SystemExit({status})", may_end)
@@ -111,7 +111,7 @@ def test_who_ends_by_itself_is_started_again(
     process.kill9()
 
 
-def test_who_is_killed_or_stopped_is_healed_once(tmp_path: Path) -> None:
+def test_a_killed_or_stopped_process_is_restored_once(tmp_path: Path) -> None:
     process = program(tmp_path, "import time; time.sleep(600)")
     process.go_on()
     process.end()

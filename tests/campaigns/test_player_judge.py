@@ -144,7 +144,7 @@ class Message:
         return self._headers
 
 
-def test_who_a_record_is_for() -> None:
+def test_the_targets_of_a_record() -> None:
     assert record_of(Message([("lockstep-targets", b"b, a"), ("other", b"c")])) == (
         1,
         2,

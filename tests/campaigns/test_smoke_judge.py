@@ -143,7 +143,7 @@ def again(partition: int, place: int, request: bytes | None = None) -> Callable[
         (saw(1, 2, "7/7", (1,)), "transaction 7/7 is nobody's: 7/7 at 1/2"),
     ],
 )
-def test_what_is_wrong_with_a_log_is_said(change: Callable[[Log], None], said: str) -> None:
+def test_each_fault_of_a_log_is_reported(change: Callable[[Log], None], said: str) -> None:
     log = sound_log()
     change(log)
     assert said in judged(log, sound_outcomes())
@@ -168,7 +168,7 @@ def test_what_is_wrong_with_a_log_is_said(change: Callable[[Log], None], said: s
         (Outcome("0/1", smoke_judge.APPENDED, {0: 1, 1: 0}, 3), "0/1 at 0/1: 3 feeds told of it, not 2"),
     ],
 )
-def test_what_was_reported_wrongly_is_said(outcome: Outcome, said: str) -> None:
+def test_each_wrong_outcome_is_reported(outcome: Outcome, said: str) -> None:
     assert judged(sound_log(), {**sound_outcomes(), outcome.name: outcome}) == [said]
 
 
@@ -233,7 +233,7 @@ def test_transactions_over_two_partitions_stand_in_one_order() -> None:
     assert crossed("2", "1") == ["no order fits from here on: 0/1 at 0/0, 0/2 at 1/0"]
 
 
-def test_a_checksum_tells_order_offset_and_every_field() -> None:
+def test_a_checksum_depends_on_order_offset_and_every_field() -> None:
     def of(*records: tuple[int, bytes | None, bytes | None, bytes | None]) -> str:
         checksum = Checksum()
         for record in records:

@@ -91,7 +91,7 @@ def test_real_broker(running: RunningBroker) -> None:
         metadata_of(connection)
 
 
-def test_answers_are_matched_in_any_order_of_asking(running: RunningBroker) -> None:
+def test_responses_are_matched_in_any_order(running: RunningBroker) -> None:
     connection = BlockingConnection.open("localhost", running.port)
     try:
         every = connection.start(MetadataRequest(topics=None), MetadataResponse)

@@ -70,7 +70,7 @@ async def test_a_broker_that_falls_silent_later_is_left_for_the_next(
         assert client._first is not hung
 
 
-async def test_groups_are_asked_for_again_where_a_node_has_just_gone(
+async def test_groups_are_requested_again_where_a_node_has_just_ended(
     running: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The cluster names it for some seconds."""
@@ -109,7 +109,7 @@ def test_a_silent_broker_ends_a_command_in_time(command: Run, silent: str, words
 
 
 @pytest.mark.parametrize("words", FIRST_WORDS)
-def test_refused_by_all_is_said_at_once_with_all_names(command: Run, words: str) -> None:
+def test_refused_connections_are_reported_at_once_with_all_names(command: Run, words: str) -> None:
     began = time.monotonic()
     outcome = command(*words.split(), "-b", "localhost:1,localhost:2")
     assert time.monotonic() - began < 4

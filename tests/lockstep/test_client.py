@@ -89,7 +89,7 @@ async def test_refusals(running: RunningBroker, topic: str) -> None:
             await client.topic(topic)
 
 
-async def test_a_broker_that_failed_is_asked_last(
+async def test_a_broker_that_failed_is_tried_last(
     running: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may be there and hang."""
@@ -108,7 +108,7 @@ async def test_a_broker_that_failed_is_asked_last(
     assert asked == ["localhost", "127.0.0.1", "localhost"]
 
 
-async def test_brokers_are_asked_in_turn(running: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_brokers_are_tried_in_turn(running: RunningBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     real, names = BrokerConnection.open, ("a:1", "a:2", "b:1", "c:1")
     asked: list[str] = []
 
@@ -127,7 +127,7 @@ async def test_brokers_are_asked_in_turn(running: RunningBroker, monkeypatch: py
     assert asked == [*names, "a:1"]
 
 
-async def test_who_was_chosen_a_moment_ago_is_not_suspected_with_who_was_before(
+async def test_a_newly_chosen_broker_is_not_suspected_with_its_predecessor(
     running: RunningBroker,
 ) -> None:
     async with Client(f"localhost:{running.port},127.0.0.1:{running.port}") as client:
@@ -138,7 +138,7 @@ async def test_who_was_chosen_a_moment_ago_is_not_suspected_with_who_was_before(
         assert await client.any_broker() is not first
 
 
-async def test_all_topics_are_asked_for_elsewhere_where_a_broker_does_not_know_them(
+async def test_all_topics_are_requested_from_another_broker_on_an_error(
     running: RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, asked = BrokerConnection.call, 0

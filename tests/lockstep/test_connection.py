@@ -97,7 +97,7 @@ async def test_versions_with_a_real_broker(running: RunningBroker) -> None:
         await connection.call(MetadataRequest(topics=[]), MetadataResponse)
 
 
-async def test_an_older_broker_is_asked_in_its_version() -> None:
+async def test_an_older_broker_gets_requests_in_its_version() -> None:
     seen = []
 
     def answer(key: int, version: int, correlation_id: int) -> bytes | None:
@@ -292,5 +292,5 @@ async def test_drained_is_when_nothing_is_left_to_be_sent() -> None:
 @each_case(
     ("timeout_s", "text"), [(0.05, "0.05"), (1.25, "1.2"), (29.998, "30"), (99.6, "100"), (120.0, "120")]
 )
-def test_a_timeout_is_said_with_two_digits_or_in_whole_seconds(timeout_s: float, text: str) -> None:
+def test_a_timeout_is_printed_with_two_digits_or_in_whole_seconds(timeout_s: float, text: str) -> None:
     assert _format_seconds(timeout_s) == text

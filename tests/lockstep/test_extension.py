@@ -100,7 +100,7 @@ def test_it_compiles_without_a_warning(builder: dict[str, Any], tmp_path: Path) 
     builder["build"](tmp_path, options=["-Werror", "-Wshadow", "-Wno-missing-field-initializers"])
 
 
-def test_without_a_compiler_it_is_said_in_one_line(
+def test_without_a_compiler_there_is_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     builder = SimpleNamespace(**runpy.run_path(str(ROOT / "requirements" / "build_extension.py")))

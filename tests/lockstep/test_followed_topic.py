@@ -47,7 +47,7 @@ def failing(*errors: ClientError) -> tuple[list[int], object]:
     return asked, ask
 
 
-async def test_what_passes_is_asked_again_until_it_is_answered() -> None:
+async def test_retriable_errors_are_retried_until_success() -> None:
     followed = FollowedTopic(Metadata(UNKNOWN, ConnectionFailed("no broker"), MOVED), OLD)
     passing = BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "t")
     asked, ask = failing(passing, ConnectionFailed("broke"), passing)
@@ -80,7 +80,7 @@ async def test_silence_is_a_problem_after_a_while(monkeypatch: pytest.MonkeyPatc
     assert followed.problem() == "", "nobody waits"
 
 
-async def test_who_has_no_answer_for_long_is_suspected(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_broker_without_a_response_for_long_is_suspected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "SILENT_AFTER_S", 0.1)
     client, suspected = Metadata(MOVED), 0
 
@@ -99,7 +99,7 @@ async def test_who_has_no_answer_for_long_is_suspected(monkeypatch: pytest.Monke
     assert suspected == before, "and so has one at the next question"
 
 
-async def test_patience_ends_with_what_was_said_last() -> None:
+async def test_the_timeout_raises_the_last_error() -> None:
     asked, ask = failing(*[ConnectionFailed(f"broke {number}") for number in range(100)])
     with pytest.raises(ConnectionFailed, match=r"broke [1-9]"):
         await FollowedTopic(Metadata(MOVED), OLD).retry_while(ask, 0.1)  # type: ignore[arg-type]
@@ -110,14 +110,14 @@ async def test_patience_ends_with_what_was_said_last() -> None:
     "error",
     [BrokerError(ErrorCode.OFFSET_OUT_OF_RANGE, "t"), Unsupported("too old"), ClientError("nonsense")],
 )
-async def test_what_does_not_pass_is_told(error: ClientError) -> None:
+async def test_other_errors_are_raised(error: ClientError) -> None:
     asked, ask = failing(error)
     with pytest.raises(type(error)):
         await FollowedTopic(Metadata(MOVED), OLD).retry_while(ask)  # type: ignore[arg-type]
     assert len(asked) == 1
 
 
-async def test_a_topic_that_was_made_anew_is_another_one() -> None:
+async def test_a_topic_that_was_made_again_is_another_one() -> None:
     followed = FollowedTopic(Metadata(ANEW), OLD)
     with pytest.raises(TopicDeleted, match="re-created meanwhile; start again"):
         await followed.refresh()
@@ -139,7 +139,7 @@ async def test_that_it_is_deleted_is_believed_after_a_while() -> None:
         await followed.refresh()
 
 
-async def test_nothing_is_asked_once_the_client_is_closed() -> None:
+async def test_a_closed_client_sends_no_request() -> None:
     followed = FollowedTopic(Metadata(MOVED), OLD)
     followed.client.close()
     with pytest.raises(ClientError, match="closed"):

@@ -157,7 +157,7 @@ CALLS: dict[str, Call] = {
 
 
 @each_case("call", CALLS.values(), ids=CALLS.keys())
-async def test_answers_that_lack_what_was_asked(call: Call) -> None:
+async def test_responses_without_the_requested_parts(call: Call) -> None:
     """CVE-2026-83525, from the other side: every array of every answer is empty, every nullable null."""
     ports: list[int] = []
 

@@ -66,7 +66,7 @@ def test_the_links_of_this_checkout_are_all() -> None:
 
 
 @pytest.mark.parametrize("arguments", [("topics", "list"), ("serve", "--data-dir", "d")])
-def test_the_command_says_what_is_wrong_in_one_line(clone: Path, arguments: tuple[str, ...]) -> None:
+def test_the_command_reports_an_error_in_one_line(clone: Path, arguments: tuple[str, ...]) -> None:
     done = run("lockstep", *arguments, cwd=clone)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith(f"lockstep: {ALL}") and done.stderr.count("\n") == 1

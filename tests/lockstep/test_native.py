@@ -116,14 +116,14 @@ def test_a_module_that_is_there_already_is_not_mixed_in(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", ["", "0"])
-def test_pure_unless_asked(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pure_python_by_default(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(native.VARIABLE, value)
     before = list(sys.meta_path)
     assert native.enable_if_requested() == 0
     assert sys.meta_path == before
 
 
-def test_a_value_that_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_invalid_value(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(native.VARIABLE, "yes")
     with pytest.raises(CommandFailed, match="LOCKSTEP_NATIVE is 1 or 0, not 'yes'"):
         native.enable_if_requested()

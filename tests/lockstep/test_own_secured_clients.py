@@ -415,7 +415,7 @@ async def test_the_broker_closes_a_connection_that_does_not_log_in_again(target:
         await connection.call(MetadataRequest(topics=[]), MetadataResponse)
 
 
-async def test_a_connection_without_a_login_may_ask_for_one(target: SecuredTarget) -> None:
+async def test_a_connection_without_a_login_may_request_one(target: SecuredTarget) -> None:
     """A wrong state is an answer, not an end."""
     connection = await BrokerConnection.open(HOST, target.port)
     answer = await connection.call(SaslAuthenticateRequest(auth_bytes=b""), SaslAuthenticateResponse)

@@ -28,7 +28,7 @@ async def test_tries_end_at_their_deadline() -> None:
     assert 0 < count < 4 and 0.001 <= tries.remaining_s <= 0.1
 
 
-async def test_who_is_asked_is_suspected_once_tries_have_failed_for_long() -> None:
+async def test_the_metadata_broker_is_suspected_once_attempts_have_failed_for_long() -> None:
     client = Suspecting()
     began = asyncio.get_running_loop().time()
     tries = RetryPolicy(began + 10, client, 0.3)

@@ -43,7 +43,7 @@ def test_a_search_that_was_cut_short_is_no_verdict() -> None:
     assert "exception" in tlc.judge("Error: TLC threw an unexpected exception.", 1.0).failure
 
 
-def test_a_broken_promise_has_the_name_of_what_was_asked() -> None:
+def test_a_violated_property_is_reported_by_its_name() -> None:
     outcome = tlc.judge(NEVER, 1.0, ["AllIsDelivered"])
     assert outcome.violated == "AllIsDelivered"
     assert not outcome.complete and not outcome.failure

@@ -67,7 +67,7 @@ def test_a_mistake_of_another_workload_is_not_looked_for_without_end(monkeypatch
 
 
 @pytest.mark.java
-def test_tlc_follows_true_traces_and_refuses_each_lie_where_it_is_told() -> None:
+def test_tlc_accepts_true_traces_and_rejects_each_false_one_at_its_step() -> None:
     """One start of TLC for all. And what the code does with a mistake in it is refused, too."""
     require_tlc()
     planted = recorded_plant(next(each for each in PLANTS if each.name == "player-suspend-keeps"), 500)

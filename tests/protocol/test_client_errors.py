@@ -9,7 +9,7 @@ from lockstep.protocol.errors import ErrorCode
 from tests.support.cases import each_case
 
 
-def test_a_refusal_says_what_kafka_means() -> None:
+def test_a_rejection_has_kafkas_meaning() -> None:
     error = BrokerError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "t, partition 0")
     assert str(error) == "t, partition 0: this broker does not lead the partition (NOT_LEADER_OR_FOLLOWER)"
     assert str(BrokerError(44, "t", "as the broker put it")) == "t: as the broker put it (POLICY_VIOLATION)"

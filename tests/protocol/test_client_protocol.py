@@ -81,7 +81,7 @@ def test_agrees() -> None:
 
 
 @each_case(("theirs", "asked_next"), [(3, 3), (0, 0), (None, 0)])
-def test_asks_again_in_the_brokers_version(theirs: int | None, asked_next: int) -> None:
+def test_versions_are_requested_again_in_the_brokers_version(theirs: int | None, asked_next: int) -> None:
     protocol = opened()
     refusal = told(own=theirs, error=ErrorCode.UNSUPPORTED_VERSION)
     assert protocol.accept_versions(NEWEST_API_VERSIONS, answer(refusal, NEWEST_API_VERSIONS)) == asked_next
@@ -112,7 +112,7 @@ def test_no_common_version() -> None:
 @each_case(
     ("host", "name"), [("broker", "broker:9092"), ("127.0.0.1", "127.0.0.1:9092"), ("::1", "[::1]:9092")]
 )
-def test_a_peer_is_named_as_clients_are_told_of_it_and_says_what_it_speaks(host: str, name: str) -> None:
+def test_a_peer_has_its_advertised_name_and_its_versions(host: str, name: str) -> None:
     peer: Peer[str] = Peer(host, 9092, "me", "tests")
     assert (str(peer), peer.host, peer.port) == (name, host, 9092)
     with pytest.raises(Unsupported, match=f"^{re.escape(name)} speaks nothing of METADATA"):
@@ -146,7 +146,7 @@ def test_correlation_ids_begin_again() -> None:
     assert protocol.pending == {0x7FFF_FFFF: "first", 0: "second"}
 
 
-def test_what_an_old_version_cannot_say() -> None:
+def test_fields_that_an_old_version_lacks() -> None:
     with pytest.raises(ClientError, match="cannot be encoded for broker:1 in version"):
         opened().encode_request(MetadataRequest(topics=None), 0, "waiter")
 

@@ -456,7 +456,7 @@ def test_command_prints_request_and_response(capsys: pytest.CaptureFixture[str])
         (["stop-replica", "1"], "no message tables for API key 5"),
     ],
 )
-def test_command_says_what_is_wrong(
+def test_the_command_reports_each_error(
     capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
 ) -> None:
     assert _main(arguments) == 2

@@ -172,7 +172,7 @@ def test_a_message_of_nothing_is_one_empty_buffer() -> None:
         (0, {"point": None}, None),
     ],
 )
-def test_what_a_version_cannot_say_is_refused(
+def test_fields_that_a_version_lacks_are_rejected(
     version: int, changes: dict[str, Any], words: str | None
 ) -> None:
     made = fixed()

@@ -66,7 +66,7 @@ def test_blocks_indent_what_is_in_them_and_nothing_else() -> None:
     assert source.text() == "if a:\n    b\n    if c:\n        d\ne\n"
 
 
-def test_a_run_is_taken_once_and_says_which_fields_it_is_about() -> None:
+def test_a_run_is_taken_once_with_its_fields() -> None:
     source = text()
     assert source.take_run() == ([], [], "")
     with source.about(field("plain")):
@@ -93,7 +93,7 @@ def test_a_codec_is_big_endian_without_padding_and_named_after_its_formats() -> 
     assert source.scope["pack_oq"](True, 258) == bytes.fromhex("01 00000000 00000102")
 
 
-def test_compact_is_what_the_version_is_but_for_fields_that_say_otherwise() -> None:
+def test_fields_are_compact_as_their_version_unless_declared_otherwise() -> None:
     assert [text(version).compact(None) for version in (1, 2)] == [False, True]
     assert [text(version).compact(field("plain")) for version in (1, 2)] == [False, True]
     assert [text(version).compact(field("rigid")) for version in (1, 2)] == [False, False]

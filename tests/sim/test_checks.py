@@ -299,7 +299,7 @@ def elected(heard_for_ms: int, after_ms: int, held_up_ms: int = 0, pre: bool = F
 
 
 @each_case("pre", [False, True])
-def test_a_leader_is_heard_when_its_heartbeat_comes(pre: bool) -> None:
+def test_a_leader_is_in_contact_when_its_heartbeat_arrives(pre: bool) -> None:
     """Not when the disk lets the answer leave; and who votes then does so when asked."""
     elected(0, 500, pre=pre)
     elected(4000, 4000, pre=pre)
@@ -332,7 +332,7 @@ def test_an_offset_goes_when_it_is_old_by_the_time_of_its_tombstone() -> None:
         gone(40_000 + RETENTION_MS, clock_ms=40_000 + RETENTION_MS - 1)
 
 
-def test_what_is_rotten_is_waited_for() -> None:
+def test_what_is_corrupt_is_waited_for() -> None:
     def looked(
         damaged: bool, rotten: dict[int, bool], is_open: bool = True, others_from: int = 1
     ) -> bool | None:

@@ -74,7 +74,7 @@ def test_an_unplanted_run_is_clean(workload: str) -> None:
     assert not outcome.rule, outcome.violation
 
 
-def test_a_plant_that_is_never_caught_is_told() -> None:
+def test_a_plant_that_is_never_caught_is_reported() -> None:
     harmless = Plant(
         "harmless", "nothing is changed", PLANTS["vote-forgotten"].apply, rules=("no such rule",)
     )

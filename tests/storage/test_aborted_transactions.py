@@ -141,7 +141,7 @@ def block_length(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
         (12, 20, []),
     ],
 )
-def test_a_reader_is_told_what_it_may_meet(
+def test_a_reader_gets_the_aborted_transactions_of_its_range(
     first: int, end: int, expected: list[AbortedTransaction], block_length: int
 ) -> None:
     assert three_aborted().aborted_between(first, end) == expected
@@ -202,7 +202,7 @@ def many_aborted(count: int) -> list[AbortedTransaction]:
     return found
 
 
-def test_blocks_tell_what_a_list_would() -> None:
+def test_blocks_give_what_a_list_would() -> None:
     all_of_them, kept = many_aborted(1000), AbortedTransactions()
     for each in all_of_them:
         kept.append(each)

@@ -260,7 +260,7 @@ async def test_ranges_are_for_members_and_few_at_a_time(tmp_path: Path) -> None:
 # --- stopping ---------------------------------------------------------------------------------------------
 
 
-async def test_whoever_waits_is_told_when_the_group_closes(tmp_path: Path) -> None:
+async def test_waiters_fail_when_the_group_closes(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     try:
         leader, _, partition = await led(cluster)
@@ -374,7 +374,7 @@ async def waiting_for_room(cluster: Cluster, disk: Disk) -> tuple[LogGroup, Part
     return group, partition
 
 
-async def test_nobody_is_told_of_success_while_the_write_waits_for_room(tmp_path: Path) -> None:
+async def test_no_waiter_succeeds_while_the_write_waits_for_space(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, voters=(1,))
     try:
         group, partition = await waiting_for_room(cluster, Disk())

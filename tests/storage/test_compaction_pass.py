@@ -350,7 +350,7 @@ async def test_a_segment_that_is_freed_meanwhile_does_not_end_a_pass(
     await group.close()
 
 
-async def test_rot_ends_a_pass_before_newer_segments(tmp_path: Path) -> None:
+async def test_corruption_ends_a_pass_before_newer_segments(tmp_path: Path) -> None:
     group = await opened(tmp_path / "g")
     writer = Writer(group, (await group.open_partitions([(TOPIC, 0)]))[0].local_id, 0)
     await filled(group, writer, 600)
@@ -371,7 +371,7 @@ async def test_rot_ends_a_pass_before_newer_segments(tmp_path: Path) -> None:
     await group.close()
 
 
-async def test_members_clean_by_themselves_and_who_is_behind_gets_what_is_left(tmp_path: Path) -> None:
+async def test_members_clean_on_their_own_and_one_that_is_behind_gets_what_is_left(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, log=TINY)
     await cluster.start(1, 2)
     leader = await cluster.leader(1, 2)

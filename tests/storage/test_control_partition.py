@@ -42,7 +42,7 @@ def test_a_new_group_has_itself_alone() -> None:
     assert (list(control.partitions), control.next_local_id) == ([0], 1)
 
 
-def test_a_command_opens_a_partition_as_it_says() -> None:
+def test_a_command_opens_a_partition() -> None:
     control = opened(1)
     partition = control.partitions[1]
     assert (partition.local_id, partition.topic_id, partition.index, partition.epoch_base) == (
@@ -77,7 +77,7 @@ def test_a_log_start_only_rises() -> None:
     assert (control.partitions[1].log_start_offset, control.log_start(1)) == (40, 40)
 
 
-def test_commands_for_what_is_closed_say_nothing() -> None:
+def test_commands_for_closed_partitions_are_ignored() -> None:
     control = opened(1)
     replay(control, log_start_command(9, 40), close_command(9))
     assert list(control.partitions) == [0, 1]
@@ -121,7 +121,7 @@ def test_a_snapshot_brings_everything_back() -> None:
     assert (other.log_start(2), other.partitions[2].index, other.partitions[2].topic_id) == (40, 12, TOPIC)
 
 
-def test_whoever_holds_a_partition_still_holds_it_after_a_restore() -> None:
+def test_references_to_a_partition_stay_valid_after_a_restore() -> None:
     control = opened(1, 2)
     snapshot = control.snapshot(7)
     held, own = control.partitions[1], control.partitions[0]

@@ -22,7 +22,7 @@ class Disk:
         return self.now
 
 
-async def test_flushes_are_counted_and_one_that_stalls_is_said(caplog: pytest.LogCaptureFixture) -> None:
+async def test_flushes_are_counted_and_a_stalled_one_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     disk = Disk()
     loop = asyncio.get_running_loop()
     ended = asyncio.Event()

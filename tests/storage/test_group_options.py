@@ -11,7 +11,7 @@ IN_2026_MS = 1_790_000_000_000
 
 @each_case("node_id", [0, 1, 7, (1 << 31) - 1])
 @each_case("incarnation", [0, 1, fresh_incarnation(IN_2026_MS)])
-def test_a_member_says_which_node_it_is(node_id: int, incarnation: int) -> None:
+def test_a_member_id_has_its_node(node_id: int, incarnation: int) -> None:
     assert node_of(member_of(node_id, incarnation)) == node_id
 
 
@@ -41,7 +41,7 @@ def test_a_clock_that_was_never_set_still_gives_a_new_life() -> None:
     assert [fresh_incarnation(ms) for ms in (0, 1_577_836_800_000, -A_DAY_MS)] == [1, 1, 1]
 
 
-def test_a_group_is_alone_and_first_unless_told_otherwise() -> None:
+def test_a_group_has_one_member_by_default() -> None:
     options = GroupOptions(3, 7)
     assert (options.voters, options.incarnation, options.salvage) == (None, 0, False)
     assert options.log is not GroupOptions(3, 7).log

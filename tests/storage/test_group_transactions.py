@@ -83,7 +83,7 @@ async def test_what_is_refused_is_refused_whole(tmp_path: Path, monkeypatch: pyt
         group.append_together(plain(one, two))
 
 
-async def test_the_directory_says_what_a_batch_is(tmp_path: Path) -> None:
+async def test_the_directory_has_the_kind_of_each_batch(tmp_path: Path) -> None:
     group = await open_group(tmp_path)
     (one,) = await group.open_partitions([(TOPIC, 0)])
     before = group.log.last_index

@@ -47,7 +47,7 @@ async def test_the_leadership_comes_and_goes(cluster: Cluster) -> None:
     assert heard == {old: [False, True], new: [True, False], 6 - old - new: []}
 
 
-async def test_waiters_of_a_lost_leadership_are_told_first(cluster: Cluster) -> None:
+async def test_waiters_of_a_lost_leadership_are_called_first(cluster: Cluster) -> None:
     leader = await cluster.leader()
     (partition,) = [each for number, each in leader.partitions.items() if number]
     told: list[object] = []

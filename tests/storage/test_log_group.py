@@ -120,7 +120,7 @@ def values_of(group: LogGroup, partition: PartitionLog, offset: int = 0) -> list
     return found
 
 
-async def test_who_catches_up_reads_the_same_records_with_or_without_pauses(tmp_path: Path) -> None:
+async def test_a_reader_that_catches_up_gets_the_same_records_with_or_without_pauses(tmp_path: Path) -> None:
     group = await open_group(tmp_path)
     (partition,) = await group.open_partitions([(TOPIC, 0)])
     written = [b"%d" % number * 1000 for number in range(1000)]
@@ -465,7 +465,7 @@ async def test_a_stop_without_a_checkpoint_is_a_stop(
     await again.close()
 
 
-async def test_whoever_wakes_with_the_last_commit_appends_nothing_more(tmp_path: Path) -> None:
+async def test_a_waiter_of_the_last_commit_cannot_append(tmp_path: Path) -> None:
     """Between the last commit and the last checkpoint: an append there is in its offsets, not its frames."""
     group = await open_group(tmp_path)
     (partition,) = await group.open_partitions([(TOPIC, 0)])

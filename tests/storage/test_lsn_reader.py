@@ -299,7 +299,7 @@ async def test_what_goes_away_in_the_middle_of_a_read(group: Group, monkeypatch:
     assert read[1:] == (after[0].first_lsn, True, False)
 
 
-async def test_what_goes_away_and_was_looked_for_anew_is_told(
+async def test_lost_frames_that_were_searched_again_are_reported(
     group: Group, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader, find, finds = group.reader(), LsnLookup.find, 0

@@ -93,7 +93,7 @@ def test_what_belongs_together_shares_a_frame() -> None:
             filling.open.close_if_full(2 * BATCH_BYTES, records, batches)
 
 
-def test_a_frame_says_no_more_records_than_its_header_can() -> None:
+def test_a_frame_has_no_more_records_than_its_header_can_count() -> None:
     filling = Filling(1 << 20)
     filling.add(records=MAX_FRAME_RECORDS)
     filling.add(records=1)
@@ -155,7 +155,7 @@ def test_what_is_cleared_is_forgotten_but_the_time() -> None:
     assert filling.open.time_ms == 500
 
 
-def test_notes_stand_behind_the_batches_they_tell_of() -> None:
+def test_notes_follow_the_batches_that_they_are_about() -> None:
     filling = Filling(ROOM_FOR_TWO + 200)
     filling.add()
     filling.open.close_if_full(BATCH_BYTES + 5, 1, 2)

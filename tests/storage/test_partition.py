@@ -63,7 +63,7 @@ def test_epochs_before_that_of_the_record_before_the_log_start_are_forgotten() -
     assert early.leader_epochs == everything[1:]
 
 
-def test_it_says_what_it_is_for_a_log_line() -> None:
+def test_its_text_in_log_lines() -> None:
     assert repr(partition()) == (
         "PartitionLog(local_id=3, index=7, log_start_offset=0, high_watermark=35, next_offset=40)"
     )

@@ -86,7 +86,7 @@ def partition() -> PartitionLog:
     return PartitionLog(7, bytes(16), 0)
 
 
-def test_the_third_of_three_in_a_row_was_read_before_it_was_asked_for(partition: PartitionLog) -> None:
+def test_the_third_sequential_read_is_read_ahead(partition: PartitionLog) -> None:
     ahead, loop, log = made()
     assert ask(ahead, 0, partition) == b"0"
     loop.turns()
@@ -110,7 +110,7 @@ def test_the_answer_leaves_before_the_next_stretch_is_read(partition: PartitionL
     assert log.reads[-1] == (7, 2 * STEP)
 
 
-def test_who_asks_before_it_was_read_is_answered_and_it_is_not_read_twice(partition: PartitionLog) -> None:
+def test_a_request_before_the_read_ahead_is_not_read_twice(partition: PartitionLog) -> None:
     ahead, loop, log = made()
     for number in range(3):
         assert ask(ahead, number * STEP, partition) == b"%d" % (number * STEP)
@@ -144,7 +144,7 @@ def test_a_batch_above_the_limit_is_not_read_twice(partition: PartitionLog) -> N
     assert len(log.reads) == 4 and not loop.timers
 
 
-def test_what_the_end_cut_short_is_not_kept_for_one_who_may_get_more(partition: PartitionLog) -> None:
+def test_a_read_limited_by_the_end_is_not_kept_for_a_reader_that_may_get_more(partition: PartitionLog) -> None:
     ahead, loop, log = made()
     ask(ahead, 0, partition, end=3 * STEP)
     ask(ahead, STEP, partition, end=3 * STEP)
@@ -172,14 +172,14 @@ def with_a_stretch(partition: PartitionLog) -> tuple[ReadAhead, Loop, Log]:
     return ahead, loop, log
 
 
-def test_who_may_read_less_far_is_not_given_what_another_may_read(partition: PartitionLog) -> None:
+def test_a_reader_with_a_lower_end_does_not_get_what_another_may_read(partition: PartitionLog) -> None:
     ahead, _, log = with_a_stretch(partition)
     ask(ahead, 2 * STEP, partition, end=END - 1)
     assert log.reads[-1] == (7, 2 * STEP) and ahead.hits == 0
 
 
 @pytest.mark.parametrize("other", [MIN_BYTES - 1, MIN_BYTES + 1])
-def test_who_wants_less_or_more_reads_for_himself_and_leaves_it_there(
+def test_a_read_with_other_limits_does_not_use_the_read_ahead(
     partition: PartitionLog, other: int
 ) -> None:
     ahead, _, log = with_a_stretch(partition)
@@ -199,7 +199,7 @@ def test_a_second_reader_of_the_same_keeps_what_was_read(partition: PartitionLog
     assert ahead.hits == 1 and log.reads == [(7, 0), (7, STEP), (7, STEP)]
 
 
-def test_what_was_deleted_meanwhile_is_asked_of_the_log(partition: PartitionLog) -> None:
+def test_deleted_records_are_not_served_from_the_read_ahead(partition: PartitionLog) -> None:
     ahead, _, log = with_a_stretch(partition)
     partition.log_start_offset = 2 * STEP + 1
     log.refuse = OffsetOutOfRange("deleted")
@@ -213,7 +213,7 @@ def test_another_partitions_stretch_is_nobody_elses(partition: PartitionLog) -> 
     assert log.reads[-1] == (8, 2 * STEP) and ahead.hits == 0
 
 
-def test_a_read_that_fails_or_needs_the_disk_is_left_to_who_asks(partition: PartitionLog) -> None:
+def test_a_failed_or_cold_read_ahead_is_left_to_the_request(partition: PartitionLog) -> None:
     ahead, loop, log = made()
     ask(ahead, 0, partition)
     ask(ahead, STEP, partition)

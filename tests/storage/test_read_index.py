@@ -58,7 +58,7 @@ async def test_what_was_sent_later_is_to_be_answered(world: World) -> None:
     assert await third, "asked after a pause"
 
 
-async def test_a_lease_that_comes_back_says_as_much(world: World) -> None:
+async def test_a_renewed_lease_confirms_reads(world: World) -> None:
     asked = world.read_index.confirm_leadership()
     await world.looks()
     assert not asked.done()

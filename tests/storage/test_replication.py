@@ -108,7 +108,7 @@ async def test_members_may_have_segments_of_different_sizes(tmp_path: Path) -> N
     assert not cluster.fatal
 
 
-async def test_followers_take_no_appends_and_know_who_does(tmp_path: Path) -> None:
+async def test_followers_reject_appends_and_know_the_leader(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     await cluster.start()
     leader = await cluster.leader()
@@ -314,7 +314,7 @@ def flip(path: Path, at: int) -> None:
     path.write_bytes(data)
 
 
-async def test_a_rotten_segment_is_fetched_from_a_peer(tmp_path: Path) -> None:
+async def test_a_corrupt_segment_is_fetched_from_a_peer(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     await cluster.start()
     partition = await filled(cluster)
@@ -399,7 +399,7 @@ async def test_a_stop_does_not_wait_for_a_file_that_is_read_through(tmp_path: Pa
     assert not cluster.fatal
 
 
-async def test_a_rotten_first_segment_is_repaired_without_dead_frames_that_all_others_freed(
+async def test_a_corrupt_first_segment_is_repaired_without_dead_frames_that_all_others_freed(
     tmp_path: Path,
 ) -> None:
     """Segments begin elsewhere on every member: what is dead in this one's first others have freed."""

@@ -193,7 +193,7 @@ async def test_a_full_disk_keeps_its_last_file(tmp_path: Path) -> None:
     await group.close()
 
 
-async def test_each_member_for_itself_and_who_is_away_is_waited_for(tmp_path: Path) -> None:
+async def test_each_member_seals_for_itself_and_an_absent_one_is_waited_for(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path, kept_entries=1000)
     await cluster.start()
     leader = await cluster.leader()

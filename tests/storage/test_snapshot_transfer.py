@@ -81,7 +81,7 @@ def test_the_last_frames_of_a_checkpoint_may_be_freed() -> None:
     assert incoming.first_index == 1
 
 
-def test_the_first_frame_tells_what_the_leader_has_freed() -> None:
+def test_the_first_frame_shows_what_the_leader_has_freed() -> None:
     log = grown(deleted_first=True)
     there, incoming = shipped(log)
     assert (there.last_index, there.chain) == (log.last_index, log.chain)
@@ -116,7 +116,7 @@ def test_pieces_of_another_shipment_leave_no_hole(monkeypatch: pytest.MonkeyPatc
         incoming.store(*found)
 
 
-def test_who_does_not_say_what_a_piece_follows_on_is_not_believed() -> None:
+def test_a_chunk_without_its_predecessor_is_rejected() -> None:
     log = grown(deleted_first=True)
     shipment, incoming = begun(log, 0)
     head = shipment.read_chunk(0)

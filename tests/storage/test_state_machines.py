@@ -190,7 +190,7 @@ def test_notes_reach_tail_machines_after_their_batches() -> None:
     assert NOTES_PARTITION not in group.partitions and group.partitions[1].next_offset == 2
 
 
-def test_a_flag_that_says_nothing_here_changes_nothing() -> None:
+def test_an_irrelevant_flag_changes_nothing() -> None:
     group = opened()
     assert group.both(group.frame((1, 1), flags=8)) == [1]
     assert group.partitions[1].transactions is None

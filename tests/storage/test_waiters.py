@@ -36,7 +36,7 @@ class Told:
         return self.heard
 
 
-def test_told_once_when_their_entry_is_committed_in_the_order_they_came() -> None:
+def test_waiters_are_called_once_at_the_commit_in_their_order() -> None:
     told = Told()
     told.add(4, 1, "a", "b")
     told.add(4, 1, "c")
@@ -79,7 +79,7 @@ def test_another_term_s_entry_at_the_index_is_no_success() -> None:
     assert told.on_commit(9, {}) == [("c", "entry 6 of term 2 is not known to be the one that was committed")]
 
 
-def test_waiters_of_one_index_in_two_terms_are_told_apart() -> None:
+def test_waiters_of_one_index_in_two_terms_are_distinguished() -> None:
     told = Told()
     told.add(4, 1, "older")
     told.add(4, 3, "newer")
@@ -89,7 +89,7 @@ def test_waiters_of_one_index_in_two_terms_are_told_apart() -> None:
     ]
 
 
-def test_what_is_cut_is_told_and_what_is_below_waits_on() -> None:
+def test_waiters_of_truncated_entries_fail_and_lower_ones_wait() -> None:
     told = Told()
     for index, name in ((3, "kept"), (4, "first"), (5, "second")):
         told.add(index, 1, name)
@@ -101,7 +101,7 @@ def test_what_is_cut_is_told_and_what_is_below_waits_on() -> None:
     assert told.on_commit(5, {3: 1, 4: 2, 5: 2}) == [("kept", "committed")]
 
 
-def test_callers_can_tell_that_they_may_ask_again() -> None:
+def test_callers_can_see_that_they_may_retry() -> None:
     errors: list[BaseException | None] = []
     waiters = Waiters()
     waiters.add(1, 1, [errors.append])
@@ -111,7 +111,7 @@ def test_callers_can_tell_that_they_may_ask_again() -> None:
     assert [type(error) for error in errors] == [NotLeader, NotLeader]
 
 
-def test_after_a_failure_all_know_and_none_is_told_again() -> None:
+def test_a_failure_calls_each_waiter_once() -> None:
     told = Told()
     told.add(1, 1, "a")
     told.add(2, 1, "b", "c")
@@ -120,7 +120,7 @@ def test_after_a_failure_all_know_and_none_is_told_again() -> None:
     assert told.on_commit(2, {1: 1, 2: 1}) == []
 
 
-def test_a_waiter_may_wait_again_while_it_is_told() -> None:
+def test_a_waiter_may_wait_again_in_its_call() -> None:
     """Whoever is told that the group failed often asks at once; that must not go on for ever."""
     waiters, told = Waiters(), []
 

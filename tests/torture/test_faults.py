@@ -132,7 +132,7 @@ def test_what_cannot_be_done_is_refused_by_name() -> None:
     assert set(faults.SINGLE_NODE) < set(KINDS) and set(EVERYWHERE) < set(KINDS)
 
 
-def test_the_longest_silence_is_that_of_the_partitions_asked_for() -> None:
+def test_the_longest_gap_is_that_of_the_requested_partitions() -> None:
     history = History()
     history.add({"p": "p", "t": 0, "f": "producer", "idempotent": True})
     for number, (part, at_s) in enumerate((("t-0", 1), ("t-0", 4), ("t-0", 5), ("t-1", 2), ("t-0", 9))):

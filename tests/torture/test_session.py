@@ -82,7 +82,7 @@ def judged(directory: Path, *files: str) -> Session:
     return session
 
 
-def test_a_run_whose_events_agree_is_sound_and_its_silences_are_told(tmp_path: Path) -> None:
+def test_a_run_whose_events_agree_is_valid_and_its_gaps_are_reported(tmp_path: Path) -> None:
     outcome = judged(tmp_path, lines(*sends(10, every_s=1.5)), lines(polled("final-n1.1", 10))).outcome
     assert outcome.sound
     assert outcome.silences_s == [1.5]

@@ -29,7 +29,7 @@ def test_a_broker_in_memory_is_warmed_up_by_writes_alone(tmp_path: Path) -> None
     assert jobs_of("lockstep") == ("closed_loop", "fill", "read_backlog")
 
 
-def test_every_target_is_told_of_and_kafka_serves_two_from_one_process() -> None:
+def test_every_target_is_described_and_kafka_serves_two_from_one_process() -> None:
     assert set(WORDS) == set(TARGETS)
     assert TARGETS["kafka"] is TARGETS["kafka-flush"] is not TARGETS["kafka-tuned"]
     assert [broker.name for broker in BROKERS if not broker.keeps] == ["tansu", "kfake"]

@@ -16,12 +16,12 @@ def test_a_point_is_of_all_clients_together() -> None:
     assert found["p99_ms"] == 5.0 and starvation(found) is None
 
 
-def test_who_has_too_little_starves() -> None:
+def test_a_client_with_too_few_successes_starves() -> None:
     said = starvation(point([client_result(200), client_result(200), client_result(60)], 10.0))
     assert said is not None and "39% of its share" in said
 
 
-def test_who_waits_too_long_starves() -> None:
+def test_a_client_that_waits_too_long_starves() -> None:
     fine = point([client_result(200), client_result(200, longest_wait_s=1.0)], 2.0)
     assert longest_allowed_s(fine) == 1.0 and starvation(fine) is None, "waits below a second are forgiven"
     said = starvation(point([client_result(200), client_result(200, longest_wait_s=1.01)], 2.0))

@@ -35,7 +35,7 @@ def test_ratios_are_averaged_as_logarithms() -> None:
     assert found.high == pytest.approx(math.exp(half))
 
 
-def test_equal_pairs_leave_no_doubt_and_one_pair_says_nothing() -> None:
+def test_equal_pairs_have_no_spread_and_one_pair_has_no_interval() -> None:
     equal = interval_of([3.0, 3.0, 3.0])
     assert equal.low == pytest.approx(3.0)
     assert equal.high == pytest.approx(3.0)
@@ -91,7 +91,7 @@ def test_the_noise_floor_is_of_neighbours_of_one_side() -> None:
         ((10.0, 31.0, 10.0), False, False, "MISSED?"),
     ],
 )
-def test_a_verdict_says_whether_the_interval_agrees(
+def test_a_verdict_shows_whether_the_interval_agrees(
     rates: tuple[float, ...], met: bool, sure: bool, shown: str
 ) -> None:
     sessions = [_session(BASELINE, number, flush=10.0) for number in range(3)]

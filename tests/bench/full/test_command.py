@@ -85,7 +85,7 @@ def test_a_table_that_was_begun_on_another_machine_is_begun_again(
     assert len(found) == 2 and found[0] == found[1] and not found[0].startswith("0")
 
 
-def test_a_cell_that_fails_has_a_row_that_says_so(grid: Grid, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_cell_that_fails_has_a_row_with_the_failure(grid: Grid, capsys: pytest.CaptureFixture[str]) -> None:
     # one message is larger than a topic takes by default
     grid.write(TINY.replace("message_bytes = 100", "message_bytes = 2000000").replace("[0, 100]", "[0]"))
     assert grid.run() == 1

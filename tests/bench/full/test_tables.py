@@ -18,7 +18,7 @@ from compat_tests.targets import ROOT
 from tests.bench.full.grid import rounds, write_row
 
 
-def test_each_table_says_where_it_was_measured_if_not_where_the_newest_was(tmp_path: Path) -> None:
+def test_each_table_names_its_machine_if_it_is_not_the_newest_rows(tmp_path: Path) -> None:
     figures = {"requests_per_s": 1.0}
     write_row(tmp_path, "requests", "lockstep", medians=figures, rounds=[])
     machine = {**collect_rows(tmp_path)["machine"], "kernel": "7"}
@@ -36,7 +36,7 @@ def test_each_table_says_where_it_was_measured_if_not_where_the_newest_was(tmp_p
     assert "\n\nMeasured elsewhere, kernel: 6.\n\n|" in one and "Measured elsewhere" not in three
 
 
-def test_a_table_says_by_which_figures_lockstep_is_behind_which_kafka(tmp_path: Path) -> None:
+def test_a_table_lists_the_figures_in_which_lockstep_is_behind_each_kafka(tmp_path: Path) -> None:
     for producers, ours, shipped in ((1, 90.0, 100.0), (16, 110.0, 100.0)):
         for target, rate in (("lockstep", ours), ("kafka", shipped), ("kafka-flush", 20.0)):
             figures = {"requests_per_s": rate, "p99_ms": 1.0 if target == "lockstep" else 2.0}
@@ -133,7 +133,7 @@ def test_the_grids_whole_comparisons_are_given_to_the_page_and_are_no_table(tmp_
     assert "### nodes" not in section(result)
 
 
-def test_what_failed_within_a_command_is_told(tmp_path: Path) -> None:
+def test_failures_within_a_command_are_reported(tmp_path: Path) -> None:
     rounds = [{"result": {"comparison": []}, "failures": ["session 2: broke\nits log"]}]
     write_row(tmp_path, "whole", "all", settings={"kind": "command"}, point={}, rounds=rounds)
     assert "- whole/1n-all: session 2: broke" in section(collect_rows(tmp_path))

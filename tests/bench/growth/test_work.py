@@ -37,7 +37,7 @@ def test_a_log_starts_again_and_is_read_at_random_places(tmp_path: Path) -> None
     assert not session.unproven_blocks()
 
 
-def test_a_step_is_measured_once_and_what_remains_is_said(
+def test_a_step_is_measured_once_and_the_remaining_ones_are_listed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--quick", "--axis", "groups", "--most", "10", "--repeats", "1"]

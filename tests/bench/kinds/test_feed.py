@@ -29,6 +29,6 @@ def test_what_a_body_costs_is_above_the_empty_one() -> None:
     assert table(result).splitlines()[-1].split()[-2:] == ["25.0", "30.0"]
 
 
-def test_without_empty_bodies_nothing_is_said() -> None:
+def test_without_empty_bodies_there_is_no_section() -> None:
     result = made(Feed).figures(feed_sessions((1_000, 22.0, 2.0)))
     assert result["rows"] == [] and len(result["failures"]) == 1

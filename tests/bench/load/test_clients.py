@@ -31,12 +31,12 @@ def test_a_client_times_whole_transactions(tmp_path: Path) -> None:
 
 
 @each_case(("name", "module"), JOBS.items())
-def test_every_job_is_where_it_is_said_to_be(name: str, module: str) -> None:
+def test_every_job_is_in_its_module(name: str, module: str) -> None:
     function = getattr(import_module(module), name)
     assert function.__module__ == module and list(inspect.signature(function).parameters) == ["job"]
 
 
-def test_a_job_that_fails_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_job_that_fails_reports_that(capsys: pytest.CaptureFixture[str]) -> None:
     job = {"job": "first_ack", "host": "127.0.0.1", "port": 1, "topic": "t", "record_bytes": 1}
     assert main([json.dumps({**job, "timeout_s": 0.05})]) == 1
     said = json.loads(capsys.readouterr().out)

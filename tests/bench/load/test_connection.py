@@ -35,7 +35,7 @@ def test_an_answer_is_given_out_once_it_is_whole(ends: tuple[socket.socket, sock
     assert responses.wait() == frame(b"abcd")
 
 
-def test_only_one_is_taken_where_one_was_asked_for(ends: tuple[socket.socket, socket.socket]) -> None:
+def test_only_one_is_taken_where_one_was_requested(ends: tuple[socket.socket, socket.socket]) -> None:
     ours, theirs = ends
     theirs.sendall(frame(b"aaaa") + frame(b"bbbb"))
     with pytest.raises(UnexpectedResponse, match="more bytes than one"):

@@ -27,7 +27,7 @@ def test_only_the_window_is_counted_and_the_time_without_success_at_its_edges_is
     assert Window(0, 5 * S).result()["longest_wait_s"] == 5.0
 
 
-def test_a_deposit_asks_for_its_lock_and_counts_its_refusals() -> None:
+def test_a_deposit_requests_its_lock_and_counts_its_rejections() -> None:
     accounts, window = Accounts(), Window(0, time.monotonic_ns() + 100 * S)
     accounts.balances[4] = 8
     deposit, draft = Deposit(accounts, 4, window), Draft(0, 1)

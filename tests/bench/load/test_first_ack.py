@@ -27,7 +27,7 @@ def test_first_ack_retries_until_the_broker_agrees() -> None:
     assert before < result["acked_ns"] < time.monotonic_ns()
 
 
-def test_a_broker_that_never_agrees_is_told() -> None:
+def test_a_broker_that_never_acknowledges_is_reported() -> None:
     with (
         serving(lambda correlation_id, _: [bytes(produce_response(b"t", correlation_id, [6]))]) as port,
         pytest.raises(UnexpectedResponse, match=r"no record acknowledged within 0\.2 s$"),
@@ -72,7 +72,7 @@ def test_a_leader_that_stays_is_not_lost() -> None:
         leader_loss(job(1, ports=[port, port], timeout_s=0.2))
 
 
-def test_nobody_who_takes_over_is_told() -> None:
+def test_a_missing_successor_is_reported() -> None:
     with (
         serving(_lost_leader) as first,
         serving(lambda correlation_id, _: [bytes(produce_response(b"t", correlation_id, [6]))]) as second,

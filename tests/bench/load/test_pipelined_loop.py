@@ -156,7 +156,7 @@ def test_every_group_reads_all_that_is_written_meanwhile_and_commits_it() -> Non
     assert partition["committed_offset"] == end
 
 
-def test_a_reader_that_is_sent_a_gap_says_so() -> None:
+def test_a_reader_reports_a_gap() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs:
         reader = Reader(ours, "t", 0)

@@ -70,7 +70,7 @@ def test_the_version_and_the_suite_are_those_of_the_connection(target: SecuredTa
     assert described["version"] == "TLSv1.3" and described["cipher"].startswith("TLS_")
 
 
-def test_a_wrong_password_is_told(target: SecuredTarget) -> None:
+def test_a_wrong_password_is_reported(target: SecuredTarget) -> None:
     with pytest.raises(ClientError, match="rejects the login by SCRAM-SHA-512"):
         describe_tls(job(target.login, security=target.logging_in(password="wrong")))
 

@@ -44,7 +44,7 @@ def test_a_store_that_has_run_for_long_is_measured(tmp_path: Path) -> None:
     assert figures["log_bytes"] > primed + figures["total_payload_bytes"], "both are in the log"
 
 
-def test_what_one_replica_wrote_is_told_per_payload_byte_and_commit() -> None:
+def test_the_writes_of_a_replica_are_per_payload_byte_and_commit() -> None:
     before = {"commit_index": 5, "flushes": 9, "written": {"log": 100, "index": 0}}
     after = {"commit_index": 15, "flushes": 19, "written": {"log": 1200, "index": 10}}
     told = written_between(before, after, 1000)

@@ -66,7 +66,7 @@ def test_a_process_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert memory.keep_again() == {}
 
 
-def test_a_process_that_has_ended_is_said(
+def test_an_ended_process_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(memory, "_holders", [memory.Holder(tmp_path, 1 << 50)])

@@ -48,7 +48,7 @@ def test_a_tree_with_changes_is_not_recorded(
     assert len(read(path)) == 3
 
 
-def test_the_machine_is_told_apart_from_the_steps(
+def test_the_machines_speed_is_separated_from_the_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["--record", "--history", str(tmp_path / "history.jsonl")]

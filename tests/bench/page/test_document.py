@@ -12,7 +12,7 @@ from compat_tests.targets import ROOT
 from tests.bench.outcomes import FACTS
 
 
-def test_each_result_has_its_page_and_the_machine_is_told_once() -> None:
+def test_each_result_has_its_page_and_the_machine_is_stated_once() -> None:
     shared = {
         "command": "python -m bench growth",
         **FACTS,

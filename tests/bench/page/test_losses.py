@@ -26,7 +26,7 @@ def test_our_own_figures_are_not_another_brokers() -> None:
     assert [line[3] for line in shown[-2:]] == ["1, our own", "1, the bound"]
 
 
-def test_who_wins_everything_loses_nothing_and_noise_is_called_so() -> None:
+def test_without_losses_there_is_no_row_and_noise_is_marked() -> None:
     assert "In none of" in section([headline_result([300.0, 300.0], 100.0)])
     ((*_, noise), _) = losses([headline_result([70.0, 140.0], 104.0)])
     assert noise == "the interval holds 1"

@@ -20,7 +20,7 @@ from tests.bench.kinds.results import headline_result
 from tests.bench.outcomes import FACTS
 
 
-def test_the_page_begins_with_the_headline_and_says_where_lockstep_loses() -> None:
+def test_the_page_begins_with_the_headline_and_has_the_losses() -> None:
     result = headline_result([90.0, 95.0, 91.0], 100.0)
     text = page([result])
     assert text.startswith("# Benchmarks\n") and text.count("\n# Benchmarks: ") == text.count("\n# ")
@@ -43,7 +43,7 @@ def test_the_page_begins_with_the_headline_and_says_where_lockstep_loses() -> No
     assert "1 of them are a Lockstep that flushes" in text
 
 
-def test_what_speaks_against_the_figures_is_said() -> None:
+def test_reservations_about_the_figures_are_stated() -> None:
     result = headline_result([90.0, 95.0], 100.0)
     text = page([result])
     assert "No figures, and so not met: one node, 1 partition: throughput, both flush; " in text

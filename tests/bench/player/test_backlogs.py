@@ -54,7 +54,7 @@ def test_a_target_that_stands_still_loses_nothing_and_the_others_go_on(session: 
     assert found[MISSED_MEMORY]["calm_mb"] > 0 and found[MISSED_MEMORY]["grown_mb"] >= 0
 
 
-def test_who_is_stopped_goes_on_afterwards() -> None:
+def test_a_stopped_process_continues_afterwards() -> None:
     with Child(
         "bench.player.targets", {"targets": 1, "transport": "raw", "directory": "", "keep": False}
     ) as child:
@@ -64,7 +64,7 @@ def test_who_is_stopped_goes_on_afterwards() -> None:
         assert child.next_response()["targets"][0]["records"] == 0
 
 
-def test_a_child_that_fails_says_why(session: Any) -> None:
+def test_a_child_that_fails_reports_the_reason(session: Any) -> None:
     job = {"bootstrap": session.target.bootstrap, "log": "nowhere", "topics": ["nowhere"]}
     with (
         Child("bench.player.kafka_player", job) as child,

@@ -48,7 +48,7 @@ def test_a_run_of_the_target_that_stands_still_has_a_section_of_its_own() -> Non
     assert "a fourth target is stopped" in text and "two_level" not in text
 
 
-def test_a_rate_that_was_not_kept_does_not_count_and_is_told() -> None:
+def test_a_rate_that_was_not_kept_does_not_count_and_is_reported() -> None:
     figures = {"player_mean_ms": 0.1, "per_s": 20.0}
     assert tables.calm_rate([(20.0, figures), (25.0, figures)]) == 20.0
     blocks = [

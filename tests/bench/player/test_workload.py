@@ -47,7 +47,7 @@ def test_parts_are_the_whole_transaction_once_and_everybody_gets_equally_much(
     assert received == [keys * keys] * targets
 
 
-def test_the_player_splits_by_name_and_tells_when_it_began() -> None:
+def test_the_player_splits_by_name_and_records_its_start() -> None:
     choice = SplitByKey(target_names(3))
     choice.dispatched_ns = 11
     parts = choice(Record(0, 0, None, transaction(1, 5, 2), []))

@@ -167,7 +167,7 @@ def _may_trace() -> bool:
 
 
 @pytest.mark.skipif(not _may_trace(), reason="this user may not look into other processes (ptrace_scope)")
-def test_one_node_is_sampled_for_real_and_the_page_tells_of_it(tmp_path: Path) -> None:
+def test_one_real_node_is_sampled_and_shown_on_the_page(tmp_path: Path) -> None:
     found = measure_split(1, FLUSH, "latency16", 3.0, tmp_path, None)
     assert found["commits"] > 10 and 1 <= found["writes_per_commit"] <= 16
     loop = sum(taken for stage, taken in found["per_commit_us"].items() if stage != FLUSH_THREAD)

@@ -35,7 +35,7 @@ lockstep  71 61053.778626: cpu-clock:
 """
 
 
-def test_samples_are_told_apart_by_the_call_that_they_are_in() -> None:
+def test_samples_are_grouped_by_their_system_call() -> None:
     found = system_calls.count_samples(SCRIPT)
     assert found == {
         system_calls.PYTHON: 1,

@@ -11,7 +11,7 @@ import pytest
 from bench.sessions.children import run_child
 
 
-def test_a_command_within_is_asked_to_end_and_not_killed(handlers: None, tmp_path: Path) -> None:
+def test_a_child_command_is_terminated_and_not_killed(handlers: None, tmp_path: Path) -> None:
     mark, ready = tmp_path / "mark", tmp_path / "ready"
     program = (
         "import pathlib, signal, sys, time\n"

@@ -112,7 +112,7 @@ async def connect(start_broker: StartBroker, path: Path, **texts: str) -> Client
     return await Client.connect(broker.port)
 
 
-async def test_who_where_what_and_whether(start_broker: StartBroker, path: Path) -> None:
+async def test_a_line_has_user_address_operation_and_outcome(start_broker: StartBroker, path: Path) -> None:
     client = await connect(start_broker, path)
     await client.call(topic("t", configs=[CreatableTopicConfig(name="retention.ms", value="1000")]), 7)
     await client.call(topic("t"), 7)

@@ -100,7 +100,7 @@ async def open_to_acls(start_broker: StartBroker) -> Client:
     return client
 
 
-async def test_each_documented_operation_is_the_one_that_is_asked(start_broker: StartBroker) -> None:
+async def test_each_documented_operation_is_the_one_that_is_checked(start_broker: StartBroker) -> None:
     """CVE-2026-41115: a request asked for another operation than the documentation named."""
     client = await open_to_acls(start_broker)
     wanted = documented()

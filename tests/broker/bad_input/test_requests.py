@@ -95,7 +95,7 @@ async def test_a_body_of_zeros_and_no_body(target: Broker, served: tuple[int, in
             assert await outcome(target.port, framed(head(key, version) + body)) in ("answered", "closed")
 
 
-async def test_a_client_that_says_it_is_a_replica(target: Broker) -> None:
+async def test_a_client_that_claims_to_be_a_replica(target: Broker) -> None:
     """CVE-2018-1288: replica_id in a Fetch neither reads nor moves anything; elsewhere it means nothing."""
     client = await Client.connect(target.port)
     await client.create("t")
@@ -207,7 +207,7 @@ async def test_sessions_without_end(start_broker: StartBroker) -> None:
     await client.close()
 
 
-async def test_all_topics_asked_by_many_clients(start_broker: StartBroker) -> None:
+async def test_all_topics_requested_by_many_clients(start_broker: StartBroker) -> None:
     """300 clients ask for the metadata of 2,000 topics and do not read: the answer is there once."""
     broker = await start_broker(num_partitions="4")
     client = await Client.connect(broker.port)

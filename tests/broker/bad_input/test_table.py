@@ -43,7 +43,7 @@ def test_every_row_has_a_test_or_a_reason() -> None:
         assert "`test_" in held or held.startswith(REASONS), what
 
 
-def test_tests_say_which_class_they_are_for() -> None:
+def test_tests_name_the_class_that_they_are_for() -> None:
     """A test's docstring names the CVE or the issue of one of its rows, where that has one."""
     documented: dict[str, str] = {}
     for path in [*HERE.glob("test_*.py"), CLIENT_TESTS]:

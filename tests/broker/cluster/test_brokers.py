@@ -71,7 +71,7 @@ async def test_a_node_comes_back_and_another_loses_its_disk(start_cluster: Start
     assert 3 in cluster.controller.assembly.cluster.image.nodes
 
 
-async def test_what_has_rotted_in_a_nodes_log_is_told_and_comes_back(
+async def test_corruption_in_a_nodes_log_is_reported_and_repaired(
     start_cluster: StartCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster = await start_cluster(3, lockstep_data_groups="1", log_flush="always")
@@ -103,7 +103,7 @@ async def test_what_has_rotted_in_a_nodes_log_is_told_and_comes_back(
     await cluster.until(alike, "nodes that have the same")
 
 
-async def test_a_leader_that_is_heard_has_not_ended_though_its_port_refuses(
+async def test_a_leader_in_contact_has_not_ended_though_its_port_refuses(
     start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its lease is not over: another leader beside it would be believed, too."""

@@ -107,7 +107,7 @@ def values(data: PartitionData) -> list[bytes | None]:
 # --- who is sent where ------------------------------------------------------------------------------------
 
 
-async def test_racks_are_told_and_consumers_sent_to_theirs(start_cluster: StartCluster) -> None:
+async def test_racks_are_reported_and_consumers_are_sent_to_theirs(start_cluster: StartCluster) -> None:
     cluster = await racks(start_cluster)
     client = await with_records(cluster, b"a")
     leader, (near, far) = leader_of(cluster), followers_of(cluster)
@@ -146,7 +146,7 @@ async def test_without_the_selector_the_leader_serves_every_rack(
     assert (data.preferred_read_replica, values(data)) == (-1, [b"a"])
 
 
-async def test_a_session_is_told_of_the_replica_each_time(start_cluster: StartCluster) -> None:
+async def test_a_session_gets_the_preferred_replica_each_time(start_cluster: StartCluster) -> None:
     cluster = await racks(start_cluster)
     client = await with_records(cluster, b"a")
     near = followers_of(cluster)[0]
@@ -265,7 +265,7 @@ async def test_a_follower_without_what_came_in_the_place_of_records_serves_nothi
 # --- long polls -------------------------------------------------------------------------------------------
 
 
-async def test_a_long_poll_at_a_follower_ends_with_what_it_is_told_is_committed(
+async def test_a_long_poll_at_a_follower_ends_when_it_learns_of_a_commit(
     start_cluster: StartCluster,
 ) -> None:
     cluster = await racks(start_cluster)
@@ -285,7 +285,7 @@ async def test_a_long_poll_at_a_follower_ends_with_what_it_is_told_is_committed(
     assert (await client.call(idle, 12)).responses == [], "nothing that the session does not know"
 
 
-async def test_who_is_ahead_of_a_follower_waits_for_it(start_cluster: StartCluster) -> None:
+async def test_a_consumer_ahead_of_a_follower_waits_for_it(start_cluster: StartCluster) -> None:
     cluster = await racks(start_cluster)
     leading = await with_records(cluster, b"a")
     client = await cluster.client(followers_of(cluster)[0])

@@ -50,7 +50,7 @@ async def all_tell(cluster: BrokerCluster, in_sync: set[int], offline: set[int])
     await cluster.until(they_do, f"word that {in_sync} are in sync and {offline} offline")
 
 
-async def test_who_comes_back_is_in_sync_once_it_has_caught_up(
+async def test_a_returning_node_is_in_sync_once_it_has_caught_up(
     start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     receive, hear = ClusterNode.receive, NodeRegistry.on_status
@@ -110,7 +110,7 @@ async def test_who_comes_back_is_in_sync_once_it_has_caught_up(
     await all_tell(cluster, EVERY, set())
 
 
-async def test_who_leads_is_in_sync_whatever_was_said_of_it_before(start_cluster: StartCluster) -> None:
+async def test_a_leader_is_in_sync_whatever_was_reported_before(start_cluster: StartCluster) -> None:
     cluster = await start_cluster(3, lockstep_data_groups="1")
     await cluster.settled()
     await (await cluster.client(1)).create("t")

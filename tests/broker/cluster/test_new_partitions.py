@@ -44,7 +44,7 @@ async def test_five_batches_in_flight_to_the_leader_that_was_named(start_cluster
             assert told.error_code == 0, (name, asked, leads)
 
 
-async def test_a_leader_that_hears_of_a_topic_late(
+async def test_a_leader_that_gets_a_topic_late(
     start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = await start_cluster(3, lockstep_data_groups="1")

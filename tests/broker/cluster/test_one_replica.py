@@ -98,7 +98,7 @@ async def test_a_node_that_comes_takes_groups_and_their_records(start_cluster: S
 
 
 @pytest.mark.parametrize("setting", ["1", "3"])
-async def test_what_has_rotted_is_not_cut_off_as_no_other_node_has_it(
+async def test_what_is_corrupt_is_not_cut_off_as_no_other_node_has_it(
     start_cluster: StartCluster, setting: str
 ) -> None:
     """Whether the node's settings say that there is one replica, or only what is recorded."""

@@ -492,7 +492,7 @@ def test_a_port_that_another_takes_after_it_was_bound(
             uvloop.run(Broker(from_texts({**SMALL, **texts})).start())
 
 
-async def test_another_number_of_log_groups_than_the_clusters_is_told(
+async def test_a_different_number_of_log_groups_is_logged(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """At the first start, which founders that agree decide, and at each later one."""

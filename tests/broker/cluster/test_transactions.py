@@ -291,7 +291,7 @@ async def test_a_coordinator_goes_between_the_decision_and_the_markers(producer:
     await comes_to_see(producer, [b"v0"], [b"v1"], [b"v2"])
 
 
-async def test_an_identity_that_was_not_heard_of_is_known_to_the_next_coordinator(producer: Producer) -> None:
+async def test_an_unacknowledged_identity_is_known_to_the_next_coordinator(producer: Producer) -> None:
     """KAFKA-20357, with a coordinator that is gone before its answer is heard."""
     cluster = producer.cluster
     own = cluster.brokers[1].assembly.transactions.log_group_of(producer.name)

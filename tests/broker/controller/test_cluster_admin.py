@@ -149,7 +149,7 @@ async def test_the_status_of_three_nodes(start_cluster: StartCluster) -> None:
         assert group["commit_index"] > 0
 
 
-async def test_a_full_disk_is_told_by_every_node(start_cluster: StartCluster) -> None:
+async def test_a_full_disk_is_reported_by_every_node(start_cluster: StartCluster) -> None:
     cluster = await start_cluster(3)
     await cluster.settled()
     await well(cluster)
@@ -184,7 +184,7 @@ async def test_writes_that_fail_are_reported_by_every_node_and_are_no_full_disk(
         await cluster.until(partial(is_reported, node), "report of failed writes")
 
 
-async def test_status_without_a_majority_says_what_is_unknown(start_cluster: StartCluster) -> None:
+async def test_a_status_without_a_majority_reports_what_is_unknown(start_cluster: StartCluster) -> None:
     cluster = await start_cluster(3, lockstep_data_groups="1")
     await cluster.settled()
     await well(cluster)
@@ -406,7 +406,7 @@ async def test_what_cannot_be_done_is_refused_in_words(start_cluster: StartClust
             await admin.remove(client, 1, 5)
 
 
-async def test_a_node_alone_tells_its_status_and_refuses_the_rest(start_broker: StartBroker) -> None:
+async def test_a_single_node_reports_its_status_and_rejects_the_rest(start_broker: StartBroker) -> None:
     broker = await start_broker()
     async with Client(broker.bootstrap_servers) as client:
         found = await admin.status(client)
@@ -434,7 +434,7 @@ async def test_a_node_alone_tells_its_status_and_refuses_the_rest(start_broker: 
         b"[" * 900,
     ],
 )
-async def test_a_request_that_makes_no_sense_is_told_so(start_broker: StartBroker, body: bytes) -> None:
+async def test_an_invalid_request_is_rejected(start_broker: StartBroker, body: bytes) -> None:
     broker = await start_broker()
     async with Client(broker.bootstrap_servers) as client:
         connection = await client.any_broker()
@@ -443,7 +443,7 @@ async def test_a_request_that_makes_no_sense_is_told_so(start_broker: StartBroke
         assert bytes(answer.body) == b""
 
 
-async def test_clients_are_not_told_of_the_api(start_broker: StartBroker) -> None:
+async def test_the_api_is_not_advertised_to_clients(start_broker: StartBroker) -> None:
     broker = await start_broker()
     async with Client(broker.bootstrap_servers) as client:
         connection = await client.any_broker()

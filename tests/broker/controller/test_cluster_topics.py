@@ -154,7 +154,7 @@ async def test_many_topics_at_once(start_cluster: StartCluster, monkeypatch: pyt
     assert len({topic.topic_id for topic in made}) == count
 
 
-async def test_who_has_too_much_to_answer_is_asked_again(
+async def test_an_overloaded_node_gets_the_request_again(
     start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = await without_balance(start_cluster)

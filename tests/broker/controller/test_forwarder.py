@@ -26,7 +26,7 @@ class _Loopback:
 
 
 @each_case("principal", [ANONYMOUS, KafkaPrincipal("User", "CN=a:b"), KafkaPrincipal("User", "a", True)])
-async def test_the_controller_learns_who_the_client_is(principal: KafkaPrincipal) -> None:
+async def test_the_controller_gets_the_clients_identity(principal: KafkaPrincipal) -> None:
     seen: list[ClientContext] = []
 
     def route(context: ClientContext, *_: object) -> EncodedResponse:

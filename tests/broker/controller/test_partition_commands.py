@@ -140,7 +140,7 @@ async def test_offsets_are_forgotten_by_the_leader(group: Group, there: Way) -> 
         await asking(there).forget(2, "busy")
 
 
-async def test_who_does_not_lead_says_so(group: Group, there: Way) -> None:
+async def test_a_node_that_does_not_lead_reports_that(group: Group, there: Way) -> None:
     group.is_leader = False
     body = json.dumps({"group": 2, "do": "close", "topic": TOPIC.hex(), "first": 0}).encode()
     with pytest.raises(NotLeaderHere):
@@ -149,7 +149,7 @@ async def test_who_does_not_lead_says_so(group: Group, there: Way) -> None:
 
 
 @pytest.mark.parametrize("command", [{"do": "split"}, {"do": "open", "topic": 7, "indexes": []}, {}])
-async def test_what_is_not_understood_is_not_asked_again(there: Way, command: dict[str, Any]) -> None:
+async def test_an_unknown_command_is_not_sent_again(there: Way, command: dict[str, Any]) -> None:
     with pytest.raises(PeerError, match="malformed") as refused:
         await there.handlers[RequestKind.GROUP](1, json.dumps({"group": 2, **command}).encode())
     assert not isinstance(refused.value, NotLeaderHere)

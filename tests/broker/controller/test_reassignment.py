@@ -95,7 +95,7 @@ def group_of(cluster: BrokerCluster, index: int) -> int:
     return partition.group.group_id
 
 
-async def test_a_group_moves_and_its_partitions_say_so(start_cluster: StartCluster) -> None:
+async def test_a_group_moves_and_its_partitions_report_that(start_cluster: StartCluster) -> None:
     cluster = await four(start_cluster)
     first, other = group_of(cluster, 0), group_of(cluster, 1)
     assert group_of(cluster, 2) == first
@@ -193,7 +193,7 @@ async def test_a_move_is_changed_on_its_way_and_sent_back(start_cluster: StartCl
     assert (await told(client, "t", 0)).replica_nodes == before[::-1]
 
 
-async def test_without_a_controller_it_is_to_be_asked_again(start_cluster: StartCluster) -> None:
+async def test_without_a_controller_it_is_retriable(start_cluster: StartCluster) -> None:
     cluster = await start_cluster(3, lockstep_data_groups="1")
     await cluster.settled()
     await write(cluster, [b"one"], 1)
@@ -222,7 +222,7 @@ async def test_a_refusal_lists_no_end_of_partitions(start_cluster: StartCluster)
 
 
 @each_case(("behind", "arrived"), [((), [1]), ((2, 3), [1]), ((4,), [])])
-async def test_a_move_is_over_when_who_came_is_in_sync(behind: tuple[int, ...], arrived: list[int]) -> None:
+async def test_a_move_ends_when_the_new_replica_is_in_sync(behind: tuple[int, ...], arrived: list[int]) -> None:
     """Those that were there before may lag at any time."""
     voters = [{"node": each} for each in (2, 3, 4)]
 

@@ -30,7 +30,7 @@ def is_held(creations: RejectedCreations, name: str) -> bool:
     return False
 
 
-def test_a_refusal_is_held_for_a_while_renewed_by_a_further_one_and_said_once(
+def test_a_rejection_is_kept_for_a_while_and_reported_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     logging.getLogger("lockstep").propagate = True

@@ -98,7 +98,7 @@ def test_ends() -> None:
     assert fixture.sessions.partition_count == 0
 
 
-def test_a_session_may_begin_empty_and_only_where_asked() -> None:
+def test_a_session_may_begin_empty_and_only_where_requested() -> None:
     fixture = Fixture()
     assert fixture.begin(0, -1, p0=0)[0] == 0
     assert len(fixture.sessions) == 0

@@ -65,7 +65,7 @@ def test_states_change_along_the_table_alone(before: State, after: State) -> Non
     assert set(TRANSITIONS) == set(State)
 
 
-def test_who_can_rebalance() -> None:
+def test_the_states_that_can_rebalance() -> None:
     group = ClassicGroup("g", 1)
     found = set()
     for state in State:

@@ -101,7 +101,7 @@ async def test_sessions_run_where_the_coordinator_is_and_nowhere_else(nodes: Nod
     assert members.heartbeat(follower) is E.UNKNOWN_MEMBER_ID, "it has been silent for its session"
 
 
-async def test_who_waits_is_sent_elsewhere_and_the_rebalance_begins_again(nodes: Nodes) -> None:
+async def test_waiting_members_are_redirected_and_the_rebalance_begins_again(nodes: Nodes) -> None:
     members = Members(nodes.groups[1].coordinator("g"))
     leader, follower = await pair(members)
     joining = members.ask_join(member=leader.member_id, instance="i")
@@ -220,7 +220,7 @@ async def test_a_leader_without_its_lease_is_named_for_a_read_barrier(
     assert groups.coordinator("g").not_serving_error is E.NONE and groups.listed() == []
 
 
-async def test_a_leader_that_was_held_up_serves_when_it_has_been_heard_again(
+async def test_a_delayed_leader_serves_once_its_followers_respond(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its lease has lapsed, its leadership has not: a not_serving_error would cost every member its

@@ -74,7 +74,7 @@ def test_generations_go_on_after_a_group_was_empty(world: World) -> None:
     assert again.generation_id == 3
 
 
-def test_whoever_waits_is_told_to_go_elsewhere(world: World) -> None:
+def test_pending_requests_are_redirected(world: World) -> None:
     leader, _ = world.stable(2)
     (last,) = world.stable(1, group="third")
     joining = world.ask_join(member=leader.member_id)
@@ -119,7 +119,7 @@ def test_before_it_is_loaded(world: World) -> None:
 # --- offsets ---------------------------------------------------------------------------------------------
 
 
-def test_who_may_commit(world: World) -> None:
+def test_the_members_that_may_commit(world: World) -> None:
     check = world.coordinator.check_commit
     assert check("new", "", None, -1) is E.NONE
     assert check("new", "m", None, 1) is E.ILLEGAL_GENERATION
@@ -148,7 +148,7 @@ def test_a_commit_is_a_sign_of_life(world: World) -> None:
     assert world.heartbeat(leader) is E.NONE
 
 
-def test_who_may_commit_within_a_transaction(world: World) -> None:
+def test_the_members_that_may_commit_within_a_transaction(world: World) -> None:
     """As Apache Kafka 4.3.1 answered the same (KIP-447)."""
 
     def check(group: str, member: str, instance: str | None, generation: int) -> ErrorCode:

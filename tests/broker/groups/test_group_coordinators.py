@@ -221,7 +221,7 @@ async def test_a_look_that_fails_is_not_the_last(
     assert caplog.text.count("the expiration of committed offsets failed") == 2
 
 
-async def test_the_largest_record_of_a_group_is_what_the_topic_says_now(
+async def test_the_largest_record_of_a_group_follows_the_topics_config(
     broker: Broker, client: Client
 ) -> None:
     groups = broker.assembly.consumer_groups

@@ -157,7 +157,7 @@ def test_an_id_that_finds_no_room_any_more_is_not_waited_for() -> None:
     assert world.state() == "CompletingRebalance"
 
 
-def test_who_joins_again_last_is_left_out_of_a_group_that_became_too_large() -> None:
+def test_the_last_to_join_again_is_removed_from_a_group_that_became_too_large() -> None:
     world = World()
     members = world.stable(3)
     world.settings = World(group_max_size="2").settings
@@ -184,7 +184,7 @@ def test_the_lead_counts_once_all_are_there(world: World) -> None:
     assert {each.response.generation_id for each in answers} == {2}
 
 
-def test_whoever_does_not_join_again_is_left_behind(world: World) -> None:
+def test_a_member_that_does_not_join_again_is_removed(world: World) -> None:
     leader, follower = world.stable(2)
     (answer,) = rejoin(world, leader)
     for _ in range(6):

@@ -22,7 +22,7 @@ def world() -> World:
 # --- syncing ---------------------------------------------------------------------------------------------
 
 
-def test_everybody_is_told_when_it_is_committed(world: World) -> None:
+def test_all_members_get_their_response_at_the_commit(world: World) -> None:
     leader, follower = completing(world)
     world.store.at_once = False
     followed = world.sync(follower)

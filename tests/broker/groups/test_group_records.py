@@ -140,7 +140,7 @@ def test_a_generation_of_very_many_members_is_read_back() -> None:
     assert group_metadata(value) == metadata
 
 
-def test_what_a_newer_kafka_writes_is_told_from_rot() -> None:
+def test_records_of_a_newer_kafka_are_not_taken_for_corruption() -> None:
     for read in (committed_offset, group_metadata):
         with pytest.raises(UnknownGroupRecord):
             read(b"\0\5" + bytes(50))
@@ -297,7 +297,7 @@ PLAIN = st.builds(
 
 @settings(max_examples=100, deadline=None)
 @given(NAMES, NAMES, st.integers(-(2**31), 2**31 - 1), PLAIN, st.data())
-def test_a_plain_commit_says_what_it_says_the_long_way(
+def test_a_plain_commit_decodes_as_on_the_general_path(
     group_id: str, topic: str, index: int, committed: CommittedOffset, data: st.DataObject
 ) -> None:
     batch, _ = key_value_batch([offset_record(group_id, topic, index, committed)], 5)

@@ -170,7 +170,7 @@ async def test_within_a_transaction(store: GroupStore) -> None:
     assert batches(store) == [3, 3]
 
 
-async def test_a_transaction_that_nobody_was_asked_about(store: GroupStore) -> None:
+async def test_a_transaction_without_a_verification(store: GroupStore) -> None:
     done = Done()
     unverified = store.append_within(within(verified=False), "g", [offset_record("g", "t", 0, None)], done)
     assert isinstance(unverified, VerificationRequired) and unverified.producer_id == 70

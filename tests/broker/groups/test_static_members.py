@@ -298,7 +298,7 @@ def test_a_static_member_of_a_full_group_comes_back_in_every_state(small: World)
     assert len(waiting.response.members) == 2
 
 
-def test_a_fenced_member_of_a_full_group_is_told_so(small: World) -> None:
+def test_a_fenced_member_of_a_full_group_is_rejected(small: World) -> None:
     _, follower = full_pair(small)
     small.ask_join(instance="i1")
     assert error_of(small.ask_join(member=follower.member_id, instance="i1")) is E.FENCED_INSTANCE_ID

@@ -134,7 +134,7 @@ def test_a_tombstone_ends_what_is_pending_of_its_key_in_every_transaction() -> N
     assert offsets(log.state) == {1: 1}
 
 
-def test_each_partition_is_told_of_the_end_on_its_own() -> None:
+def test_each_partition_gets_the_end_on_its_own() -> None:
     log = Log()
     log.write(commit(1), producer_id=5)
     log.write(commit(2, group="h"), partition=2, producer_id=5)
@@ -144,7 +144,7 @@ def test_each_partition_is_told_of_the_end_on_its_own() -> None:
     assert not offsets(log.state) and log.state.topics() == {"t": 1}
 
 
-def test_markers_that_say_something_else_or_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_markers_with_other_content_or_none(caplog: pytest.LogCaptureFixture) -> None:
     log = Log()
     log.write(commit(1), producer_id=5)
     for key in (b"\0\0\0\7", b"\0"):

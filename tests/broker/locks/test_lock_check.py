@@ -77,7 +77,7 @@ def test_newer_metadata_are_noted() -> None:
     assert one.append(0, write="a", mode=LOCKS_IGNORED) is ErrorCode.POLICY_VIOLATION
 
 
-def test_who_may_have_been_deposed_says_nothing_for_good() -> None:
+def test_a_leader_that_may_be_deposed_rejects_nothing_permanently() -> None:
     one = One()
     one.group.has_lease = False
     assert one.append(5, write="a") is ErrorCode.NOT_LEADER_OR_FOLLOWER

@@ -40,7 +40,7 @@ def one(*headers: tuple[str, bytes | None]) -> LockRequest:
 
 
 @each_case("codec", [Codec.NONE, Codec.GZIP, Codec.ZSTD])
-def test_what_records_ask_for(codec: Codec) -> None:
+def test_the_lock_requests_of_records(codec: Codec) -> None:
     first: Headers = [
         ("trace", None),
         ("lockstep-hwm", b"41"),
@@ -70,7 +70,7 @@ def test_what_records_ask_for(codec: Codec) -> None:
     assert there.other_partitions["third", 0].hwm is None
 
 
-def test_records_without_locks_ask_for_nothing() -> None:
+def test_records_without_locks_have_no_lock_requests() -> None:
     assert read(batch([], [("hwm", b"x")], [("Lockstep-hwm", b"x")])) == []
     assert not one(("lockstep-request", b"a/1/2")).is_conditional
     assert not one(("lockstep-hwm", b"5")).is_conditional

@@ -45,7 +45,7 @@ def test_a_floor_counts_for_every_lock() -> None:
     assert LockVersions(-1).of(lock(1)) == (-1, True)
 
 
-def test_who_has_applied_the_newest_raises_is_never_refused_wrongly() -> None:
+def test_a_client_that_has_applied_the_newest_raises_is_never_rejected_wrongly() -> None:
     marks = LockVersions(-1, 0, 1000, 1 << 12)
     for offset in range(100_000):
         marks.raise_lock(lock(offset), offset)
@@ -63,7 +63,7 @@ def test_locks_that_nobody_raised_among_a_hundred_thousand_old_ones() -> None:
     assert wrong < 20_000 * 0.02
 
 
-def test_collisions_come_late_and_are_said_to_be_estimates() -> None:
+def test_collisions_are_late_and_reported_as_estimates() -> None:
     """[Waltz: LocksTest.testCollisions] New locks, one after the other, by somebody who stopped reading: at
     first none is refused, and the one that is at last is refused by an estimate, not by its own name."""
     recent, cells, hwm = 32, 256, 123

@@ -43,7 +43,7 @@ async def locked(client: Client) -> AsyncIterator[Client]:
     yield client
 
 
-async def test_who_has_not_seen_the_last_raise_is_refused(locked: Client) -> None:
+async def test_a_client_that_has_not_applied_the_last_raise_is_rejected(locked: Client) -> None:
     assert await lock(locked, -1, write_lock="seat/12A") == 0
     again = await locked.produce("t", batch(asks(-1, write_lock="seat/12A")))
     assert (again.error_code, again.base_offset) == (E.POLICY_VIOLATION, -1)
@@ -211,7 +211,7 @@ async def test_locks_and_compaction_exclude_each_other(client: Client) -> None:
     assert "lockstep.locks" in response.responses[0].error_message
 
 
-async def test_a_topic_made_anew_knows_no_locks(locked: Client) -> None:
+async def test_a_topic_made_again_knows_no_locks(locked: Client) -> None:
     assert await lock(locked, -1, write_lock="a") == 0
     await locked.call(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")], timeout_ms=5_000), 6)
     await locked.create("t", lockstep_locks="true")

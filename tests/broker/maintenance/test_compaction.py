@@ -198,7 +198,7 @@ async def test_what_is_younger_than_the_lag_stays(broker: Broker, client: Client
     assert [record.offset for record in await read(client, "c")] == list(range(29, 60))
 
 
-async def test_a_record_of_the_future_that_holds_compaction_up_is_told_once(
+async def test_a_record_of_the_future_that_delays_compaction_is_logged_once(
     broker: Broker, client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     """KAFKA-18929 is about retention; min.compaction.lag.ms is its sibling."""
@@ -299,7 +299,7 @@ async def test_when_a_file_is_sealed(
     await client.close()
 
 
-async def test_files_are_not_sealed_more_often_than_a_topic_asks_for(
+async def test_files_are_not_sealed_more_often_than_a_topic_configures(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker = await start_broker(**{**TINY, "log_cleaner_backoff_ms": "15000"})

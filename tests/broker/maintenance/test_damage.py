@@ -220,7 +220,7 @@ async def test_a_cluster_mends_it_while_the_consumer_waits(start_cluster: StartC
 
 
 @pytest.mark.parametrize("fault", ["a bad sector", "a file that is missing", "a file that ends early"])
-async def test_a_real_consumer_hears_of_what_cannot_be_read(start_broker: StartBroker, fault: str) -> None:
+async def test_a_real_consumer_gets_the_error_of_damaged_records(start_broker: StartBroker, fault: str) -> None:
     """librdkafka asks again without a word after KAFKA_STORAGE_ERROR: its user would wait for ever."""
     broker = await start_broker(lockstep_tail_cache_bytes="0")
     client = await Client.connect(broker.port)
@@ -270,7 +270,7 @@ async def test_a_real_consumer_hears_of_what_cannot_be_read(start_broker: StartB
     await client.close()
 
 
-async def test_a_start_that_knows_of_damage_says_so_and_healing_is_said(
+async def test_a_start_logs_known_damage_and_a_repair_is_logged(
     start_broker: StartBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -297,7 +297,7 @@ async def test_a_start_that_knows_of_damage_says_so_and_healing_is_said(
     assert line.endswith(": the log file verifies")
 
 
-async def test_a_node_alone_says_that_a_restored_file_verifies(
+async def test_a_single_node_logs_that_a_restored_file_verifies(
     start_broker: StartBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broker, client = await damaged(start_broker)
@@ -370,7 +370,7 @@ async def test_giving_up_names_the_node_that_did_not_answer(
     await client.close()
 
 
-async def test_the_status_names_a_node_that_does_not_say_what_is_damaged(
+async def test_the_status_names_a_node_without_a_damage_report(
     start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster = await start_cluster(3, lockstep_data_groups="1")

@@ -68,7 +68,7 @@ def world(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> 
     return World(caplog)
 
 
-async def test_each_time_is_told(world: World) -> None:
+async def test_each_full_disk_is_logged(world: World) -> None:
     group = world.groups[1]
     for _ in range(3):
         group.fill()
@@ -82,7 +82,7 @@ async def test_each_time_is_told(world: World) -> None:
     assert world.enforced == 3
 
 
-async def test_what_was_full_between_two_looks_is_told(world: World) -> None:
+async def test_a_disk_that_was_full_between_two_checks_is_logged(world: World) -> None:
     """Somebody was refused: a disk that fills and is freed within a second left no line."""
     group = world.groups[2]
     group.fill()
@@ -101,7 +101,7 @@ async def test_a_disk_that_goes_on_failing_has_no_room_again(world: World) -> No
     assert world.on_status() == [f"1: {FULL}"]
 
 
-async def test_a_group_that_moved_away_and_back_is_told_of_anew(world: World) -> None:
+async def test_a_group_that_moved_away_and_back_is_logged_again(world: World) -> None:
     former = world.groups[1]
     former.fill()
     await world.disks.check()

@@ -254,7 +254,7 @@ async def test_a_log_that_cannot_be_read_holds_up_no_other_topic(
     await client.close()
 
 
-async def test_a_record_of_the_future_that_holds_retention_up_is_told_once(
+async def test_a_record_of_the_future_that_delays_retention_is_logged_once(
     start_broker: StartBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     """KAFKA-18929: nothing behind it is removed by time, and nobody was told why."""

@@ -93,7 +93,7 @@ async def test_every_file_has_its_turn_once_in_the_interval_evenly() -> None:
     assert await World(interval_ms=0).until(100 * 3600) == []
 
 
-async def test_what_has_rotted_is_read_again_later_and_later_until_it_is_whole() -> None:
+async def test_what_is_corrupt_is_read_again_later_and_later_until_it_is_whole() -> None:
     world = World(interval_ms=1000 * HOUR_MS)
     group = world.groups[1]
     group.rotten.add(3)
@@ -108,7 +108,7 @@ async def test_what_has_rotted_is_read_again_later_and_later_until_it_is_whole()
     assert await world.until(CHECK_SECONDS + 100 * RETRY_SECONDS) == []
 
 
-async def test_rot_that_is_met_again_and_again_is_not_looked_for_as_often() -> None:
+async def test_corruption_that_is_met_again_and_again_is_not_looked_for_as_often() -> None:
     """Of a node alone nobody can mend it, and compaction meets it every few seconds."""
     world = World(interval_ms=1000 * HOUR_MS)
     group = world.groups[1]
@@ -182,7 +182,7 @@ async def test_the_ranges_of_the_file_that_was_read_are_logged_whatever_others_h
     assert lines[-1] == "log group 1, log file 4: 5 more ranges are damaged"
 
 
-async def test_a_line_says_that_damage_has_healed_and_why(
+async def test_a_log_line_has_the_repair_of_damage_and_its_reason(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -256,7 +256,7 @@ async def test_damage_is_repaired_at_once_when_a_leader_is_known(monkeypatch: py
     assert polls >= 10 and world.now == 0 and not group.log.corruption_found
 
 
-async def test_a_cluster_finds_and_mends_rot_by_itself(
+async def test_a_cluster_finds_and_mends_corruption_by_itself(
     start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scrub, "CHECK_SECONDS", 0.05)

@@ -67,14 +67,14 @@ def test_much_that_is_not_committed_weighs() -> None:
     assert not seen.is_nearly_committed
 
 
-def test_who_has_not_answered_or_is_no_member_is_not_up_to_date() -> None:
+def test_a_silent_node_or_one_that_is_no_member_is_not_up_to_date() -> None:
     raft = leader(is_serving=False)
     assert is_up_to_date(raft, ME)
     assert not is_up_to_date(raft, 2)
     assert not is_up_to_date(raft, 9)
 
 
-def test_who_has_not_answered_lately_is_not_up_to_date() -> None:
+def test_a_node_without_a_recent_response_is_not_up_to_date() -> None:
     raft = leader()
     raft.tick(raft.now_ms + raft.settings.election_timeout_ms)
     assert is_up_to_date(raft, 2)
@@ -96,7 +96,7 @@ def test_entries_beyond_any_limit_may_be_on_the_way() -> None:
     assert not is_up_to_date(grown(leader(settings=SMALL), 5, size=10_000), 2)
 
 
-def test_who_needs_what_is_gone_from_the_log_is_not_up_to_date() -> None:
+def test_a_node_that_needs_deleted_frames_is_not_up_to_date() -> None:
     raft = grown(leader(), 20)
     raft.on_persisted(raft.last_index, raft.term, raft.truncation_count)
     raft.step(holds(raft, 3, raft.last_index), raft.now_ms)

@@ -114,12 +114,12 @@ def test_it_replaces_itself_even_where_voters_are_missing() -> None:
     assert change(seen) == ((1, 2, NEW_3), ())
 
 
-def test_who_says_nothing_stays_what_it_is() -> None:
+def test_a_node_without_a_status_keeps_its_role() -> None:
     assert next_step(view(said={}, dead={2, 3})) is None
     assert next_step(view(learners=[NEW_3], said={}, behind={3})) is None
 
 
-def test_what_others_say_of_the_leader_counts_for_nothing() -> None:
+def test_other_nodes_reports_of_the_leader_are_ignored() -> None:
     assert next_step(view(said={1: member_of(1, 9)})) is None
 
 
@@ -155,7 +155,7 @@ def test_one_voter_comes_at_a_time() -> None:
     assert change(view([1], [2, 3], desired=[1, 2, 3])) == ((1, 2), (3,))
 
 
-def test_who_is_to_listen_does_so_all_at_once() -> None:
+def test_all_new_learners_are_added_in_one_change() -> None:
     assert change(view(listening=[4, 5], dead={6})) == ((1, 2, 3), (4, 5))
     assert change(view(learners=[4, 5], listening=[4])) == ((1, 2, 3), (4,))
     assert next_step(view(learners=[4], listening=[4], dead={4})) is None
@@ -239,7 +239,7 @@ def test_a_full_disk_is_not_handed_the_leadership() -> None:
     assert heir(view(desired=[2, 3], unwritable={2: True, 3: True})) == 2  # who is to go goes all the same
 
 
-def test_who_leads_on_a_full_disk_hands_over_to_who_says_that_it_has_room() -> None:
+def test_a_leader_with_a_full_disk_transfers_to_a_voter_with_space() -> None:
     assert healthier_member(view(unwritable={1: True, 2: True, 3: False})) == 3
     assert healthier_member(view(unwritable={1: True, 3: False})) == 3
     assert healthier_member(view(leader=3, desired=[2, 1, 3], unwritable={1: False, 2: False, 3: True})) == 2
@@ -258,7 +258,7 @@ def test_who_leads_on_a_full_disk_hands_over_to_who_says_that_it_has_room() -> N
         view(unwritable={1: True, 4: False}, learners=[4], listening=[4]),
     ],
 )
-def test_nobody_leads_instead_who_could_not_or_has_no_room_or_does_not_say(seen: GroupView) -> None:
+def test_no_transfer_to_a_voter_that_is_behind_or_full_or_silent(seen: GroupView) -> None:
     assert healthier_leader(seen) is None
 
 
@@ -272,7 +272,7 @@ def test_a_node_that_misses_records_is_not_handed_the_leadership_where_another_c
     assert healthier_member(view(unwritable={1: True, 2: False}, incomplete={2})) == 2
 
 
-def test_who_leads_without_some_records_hands_over_to_who_has_them() -> None:
+def test_a_leader_that_misses_records_transfers_to_a_voter_with_them() -> None:
     assert healthier_member(view(incomplete={1})) == 2
     assert healthier_member(view(incomplete={1, 2}, unwritable={3: False})) == 3
     assert healthier_member(view(leader=3, desired=[2, 1, 3], incomplete={3}, unwritable={2: True})) == 1
@@ -290,7 +290,7 @@ def test_who_leads_without_some_records_hands_over_to_who_has_them() -> None:
         view(incomplete={1}, no_change_pending=False),
     ],
 )
-def test_nobody_leads_instead_who_could_not_or_misses_records_as_well(seen: GroupView) -> None:
+def test_no_transfer_to_a_voter_that_is_behind_or_misses_records_as_well(seen: GroupView) -> None:
     assert healthier_leader(seen) is None
 
 

@@ -47,7 +47,7 @@ def test_the_first_placement_goes_round() -> None:
     assert initial([7], 2) == {0: (7,), 1: (7,), 2: (7,)}
 
 
-def test_groups_with_one_node_each_keep_one_whoever_comes_and_goes() -> None:
+def test_groups_with_one_node_each_keep_one_as_nodes_join_and_leave() -> None:
     assert initial([1, 2], 4, replicas=1) == {0: (1, 2), 1: (1,), 2: (2,), 3: (1,), 4: (2,)}
     placement = with_node(initial([1, 2], 4, replicas=1), [1, 2], 3)
     check(placement, {1, 2, 3}, replicas=1)
@@ -81,7 +81,7 @@ def test_a_node_that_goes_leaves_only_its_copies_to_others() -> None:
     assert moves(before, after) == 3
 
 
-def test_who_has_nothing_yet_is_not_put_first() -> None:
+def test_a_node_without_data_is_not_placed_first() -> None:
     assert without_node({1: (1, 2, 3)}, [1, 2, 3, 4], 1) == {1: (2, 3, 4)}
 
 
@@ -112,7 +112,7 @@ def test_what_is_placed_first_is_even(nodes: set[int], data_groups: int) -> None
 
 @settings(deadline=None)
 @given(NODES, st.integers(0, 20), st.lists(st.integers(1, 50), max_size=12))
-def test_it_stays_even_whoever_comes_and_goes(nodes: set[int], data_groups: int, turns: list[int]) -> None:
+def test_it_stays_balanced_as_nodes_join_and_leave(nodes: set[int], data_groups: int, turns: list[int]) -> None:
     placement = initial(nodes, data_groups)
     for node in turns:
         before, had = placement, set(nodes)

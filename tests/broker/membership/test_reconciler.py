@@ -551,7 +551,7 @@ async def test_where_nothing_is_led_or_nobody_else_is_wanted_nobody_looks(tmp_pa
     await cluster.stop()
 
 
-async def test_an_error_of_who_knows_what_is_wanted_ends_nothing(
+async def test_an_error_of_the_desired_members_ends_nothing(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     kept = Kept(tmp_path, 1, 2, 3)

@@ -28,7 +28,7 @@ def diverges(found: Partition, leader_epoch: int, offset: int) -> bool:
     return epoch < leader_epoch or end_offset < offset
 
 
-def test_whoever_stands_at_or_above_the_log_start_is_answered_as_before() -> None:
+def test_a_client_at_or_above_the_log_start_gets_the_same_response() -> None:
     """Every choice of epochs and of the offsets where they began, every log start, every question."""
     forgotten = 0
     for count in range(1, 5):

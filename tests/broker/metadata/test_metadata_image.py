@@ -173,7 +173,7 @@ def test_partitions_are_promised_before_they_are_there() -> None:
         assert (each.topics[ID].groups, each.topics[ID].growing) == ([1, 2, 2, 1], [])
 
 
-def test_whoever_serves_from_it_is_told_what_has_changed() -> None:
+def test_listeners_are_called_with_the_changes() -> None:
     image = MetadataImage()
     told: list[tuple[Changed, bytes]] = []
     image.changed = lambda what, topic_id: told.append((what, topic_id))
@@ -476,7 +476,7 @@ def test_a_log_of_an_earlier_lockstep_has_the_version_of_what_it_holds() -> None
     assert image.metadata_version == 7
 
 
-def test_a_node_of_an_earlier_version_says_so_in_one_line() -> None:
+def test_a_node_of_an_earlier_version_reports_that_in_one_line() -> None:
     older, image = MetadataImage(), MetadataImage()
     older.supported_version = 8
     replay(image, metadata_version_command(9))
@@ -487,7 +487,7 @@ def test_a_node_of_an_earlier_version_says_so_in_one_line() -> None:
         older.restore(image.snapshot(0))
 
 
-def test_a_node_that_is_told_makes_sense() -> None:
+def test_a_node_entry_is_validated() -> None:
     node = NodeEntry(3, {"PLAINTEXT": ("here", 9092)}, ("here", 19092), "r1")
     assert parse_node(node_command(node)) == node
     nonsense: list[object] = [

@@ -105,7 +105,7 @@ def test_copies_that_cannot_be(factor: int, nodes: int, words: str) -> None:
     assert words in refusal(call, ErrorCode.INVALID_REPLICATION_FACTOR)
 
 
-def test_a_plan_has_what_was_asked_for_and_an_own_topic_what_it_must_have() -> None:
+def test_a_plan_has_the_request_and_an_internal_topic_its_fixed_values() -> None:
     asked = {"retention.ms": "1000"}
     plan = topic_validation.configured_plan("t", 3, asked, SETTINGS)
     assert (plan.name, plan.partition_count, plan.overrides, plan.topic_id) == ("t", 3, asked, None)

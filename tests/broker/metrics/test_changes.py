@@ -70,7 +70,7 @@ async def test_what_is_answered(port: int, request_bytes: bytes, status: bytes) 
     assert (await said(port, request_bytes)).startswith(b"HTTP/1.1 " + status + b" ")
 
 
-async def test_who_leaves_within_a_body_harms_nobody(port: int) -> None:
+async def test_a_client_that_disconnects_within_a_body_affects_no_other(port: int) -> None:
     _, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(post(5, JSON) + b"{")
     await writer.drain()

@@ -183,7 +183,7 @@ async def test_an_endless_head_is_not_read_to_its_end(start: Start) -> None:
     assert (await get(port, "/ok")).status == 200
 
 
-async def test_who_leaves_in_the_middle_harms_nobody(start: Start) -> None:
+async def test_a_client_that_disconnects_within_a_request_affects_no_other(start: Start) -> None:
     port = await start()
     for piece in (b"", b"GET /o", b"GET /large HTTP/1.1\r\n\r\n"):
         _, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -194,11 +194,11 @@ async def test_who_leaves_in_the_middle_harms_nobody(start: Start) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET /ok HTTP/1.1\r\n", b"\x00\x00\x00\x12"])
-async def test_who_says_too_little_is_cut_off(start: Start, sent: bytes) -> None:
+async def test_a_client_that_sends_too_little_is_disconnected(start: Start, sent: bytes) -> None:
     assert await said(await start(seconds=0.1), sent) == b""
 
 
-async def test_who_does_not_read_is_cut_off(start: Start) -> None:
+async def test_a_client_that_does_not_read_is_disconnected(start: Start) -> None:
     port = await start(seconds=0.5)
     with socket.create_connection(("127.0.0.1", port)) as lazy:
         lazy.sendall(b"GET /large HTTP/1.1\r\n\r\n")
@@ -219,7 +219,7 @@ def _all_of(connected: socket.socket) -> int:
     return total
 
 
-async def test_a_large_answer_to_who_reads(start: Start) -> None:
+async def test_a_large_response_to_a_client_that_reads(start: Start) -> None:
     assert len((await get(await start(), "/large")).body) == LARGE
 
 
@@ -259,9 +259,9 @@ async def test_closing_cuts_everybody_off() -> None:
         test_one_request_per_connection,
         test_the_largest_head,
         test_an_endless_head_is_not_read_to_its_end,
-        test_who_leaves_in_the_middle_harms_nobody,
-        test_who_does_not_read_is_cut_off,
-        test_a_large_answer_to_who_reads,
+        test_a_client_that_disconnects_within_a_request_affects_no_other,
+        test_a_client_that_does_not_read_is_disconnected,
+        test_a_large_response_to_a_client_that_reads,
         test_no_more_than_some_connections,
     ],
 )

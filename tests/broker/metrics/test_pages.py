@@ -71,7 +71,7 @@ async def test_the_pages(start_broker: StartBroker) -> None:
         assert (await head(port, path)) == (200, 0)
 
 
-async def test_a_broker_that_ended_says_so(start_broker: StartBroker) -> None:
+async def test_a_broker_that_ended_reports_that(start_broker: StartBroker) -> None:
     broker = await start_broker(lockstep_metrics_listener="127.0.0.1:0")
     broker._fatal(OSError("the disk\nis gone"))
     answer = await get(broker.metrics_port, "/health")
@@ -132,7 +132,7 @@ async def test_a_process(tmp_path: Path) -> None:
     assert "Traceback" not in err
 
 
-def test_who_does_not_want_metrics_does_not_pay_for_them() -> None:
+def test_metrics_cost_nothing_where_they_are_off() -> None:
     script = (
         "import asyncio, sys, lockstep.testing\n"
         "async def main():\n"

@@ -89,7 +89,7 @@ async def test_pages_and_changes_over_tls(start: Start, tmp_path: Path) -> None:
     assert (await said(port, head + b"x" * 60_000, tls.client)).endswith(b"60000")
 
 
-async def test_who_speaks_no_tls_sees_nothing(start: Start, tmp_path: Path) -> None:
+async def test_a_client_without_tls_gets_nothing(start: Start, tmp_path: Path) -> None:
     tls = Tls(tmp_path)
     port = await start(tls)
     assert b"fine" not in await said(port, b"GET /ok HTTP/1.1\r\n\r\n")

@@ -282,7 +282,7 @@ async def test_large_answers_count_until_they_are_taken(broker: Broker) -> None:
     assert unsent_bytes.total == 0
 
 
-async def test_who_never_takes_an_answer_is_dropped(broker: Broker) -> None:
+async def test_a_client_that_never_reads_a_response_is_disconnected(broker: Broker) -> None:
     rig = Rig(broker)
     ends: list[str] = []
     rig.transport.close = lambda: ends.append("close")  # type: ignore[method-assign]
@@ -297,7 +297,7 @@ async def test_who_never_takes_an_answer_is_dropped(broker: Broker) -> None:
     assert ends == ["close", "abort"]
 
 
-async def test_who_takes_answers_slowly_is_not_idle(broker: Broker) -> None:
+async def test_a_client_that_reads_responses_slowly_is_not_idle(broker: Broker) -> None:
     rig = Rig(broker)
     rig.transport.unsent = 5000
     rig.connection.pause_writing()
@@ -359,7 +359,7 @@ async def test_requests_that_a_client_leaves_behind_are_served_before_its_end(br
     assert queued.transport.closed
 
 
-async def test_who_waits_for_the_room_of_others_is_not_idle(broker: Broker) -> None:
+async def test_a_client_that_waits_for_memory_is_not_idle(broker: Broker) -> None:
     rig = Rig(broker, max_in_flight_bytes=20)
     rig.shared.on_request_start(26)
     rig.receive(ask(1))
@@ -476,7 +476,7 @@ async def test_a_refused_connection_needs_no_traceback(
     assert "Traceback" not in caplog.text
 
 
-async def test_an_answer_that_cannot_be_said_is_no_mistake_of_the_client(
+async def test_a_response_that_cannot_be_encoded_is_no_client_error(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     rig = Rig(broker)
@@ -494,7 +494,7 @@ async def test_a_failed_answer_ends_its_connection(broker: Broker) -> None:
     assert rig.transport.closed
 
 
-async def test_whoever_completes_an_answer_is_not_troubled_by_its_connection(broker: Broker) -> None:
+async def test_a_completed_response_raises_nothing_for_its_connection(broker: Broker) -> None:
     rig = Rig(broker, max_in_flight=1)
     rig.receive(ask(1), ask(2))
 

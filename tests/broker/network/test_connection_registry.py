@@ -109,7 +109,7 @@ async def test_an_answer_of_the_last_turn_is_sent_before_the_close(broker: Broke
     await asyncio.wait_for(stop, 1)
 
 
-async def test_who_is_slow_to_take_answers_holds_up_no_other(broker: Broker) -> None:
+async def test_a_slow_reader_of_responses_delays_no_other(broker: Broker) -> None:
     rig = Rig(broker)
     rig.receive(ask(1))
     rig.answer(1)
@@ -162,7 +162,7 @@ async def test_complaints_are_few(broker: Broker, caplog: pytest.LogCaptureFixtu
 TLS_HELLO = bytes.fromhex("16030100c8010000c40303") + bytes(190)
 
 
-async def test_what_only_another_protocol_would_do_is_said_once_a_minute(
+async def test_signs_of_another_protocol_are_logged_once_a_minute(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:
     peers = []

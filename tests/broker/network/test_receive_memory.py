@@ -194,7 +194,7 @@ async def test_an_answer_that_is_awaited_does_not_keep_half_a_large_request(rig:
 
 
 @pytest.mark.parametrize(("bytes_each", "closed"), [(1000, True), (MIB // 2, False)])
-async def test_who_has_others_wait_must_get_on(rig: Rig, bytes_each: int, closed: bool) -> None:
+async def test_a_frame_that_others_wait_for_must_progress(rig: Rig, bytes_each: int, closed: bool) -> None:
     """And those who wait are not idle."""
     rig.shared.on_request_start(LIMIT_BYTES)
     first, second = Sender(rig), Sender(rig)
@@ -213,7 +213,7 @@ async def test_who_has_others_wait_must_get_on(rig: Rig, bytes_each: int, closed
     assert second.send() is closed
 
 
-async def test_all_who_are_silent_while_others_wait_are_closed_at_once(rig: Rig) -> None:
+async def test_all_silent_connections_are_closed_at_once_while_others_wait(rig: Rig) -> None:
     """One of them each ten seconds held up large requests for minutes: who was closed first let the others be
     asked anew, and nobody seemed to wait any more."""
     silent, waits = [Sender(rig) for _ in range(3)], Sender(rig)
@@ -242,7 +242,7 @@ async def test_a_muted_connection_keeps_no_memory_that_others_wait_for(rig: Rig)
     assert muted.transport.closed and not waits.transport.closed
 
 
-async def test_who_has_nobody_wait_may_take_its_time(rig: Rig) -> None:
+async def test_a_frame_that_none_waits_for_may_be_slow(rig: Rig) -> None:
     sender = Sender(rig)
     for turn in range(15):
         sender.send(2 * MIB + turn)

@@ -111,7 +111,7 @@ def test_alone_or_of_a_cluster_and_the_cure(tmp_path: Path) -> None:
         DataDirectory(tmp_path / "alone", 1, alone=False)
 
 
-def test_one_that_may_not_be_written_says_so() -> None:
+def test_one_that_is_not_writable_is_reported() -> None:
     """As a user that is not root, who may write anywhere."""
     with tempfile.TemporaryDirectory() as name:
         os.chmod(name, 0o555)

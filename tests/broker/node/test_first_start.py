@@ -42,7 +42,7 @@ def test_a_majority_goes_on_without_the_rest_after_a_while() -> None:
     assert part_of(1, (1, 2, 3, 4, 5), {2: BLANK, 9: BLANK}, LONG) is None, "strangers do not count"
 
 
-def test_who_lost_its_disk_is_a_stranger() -> None:
+def test_a_node_that_lost_its_disk_is_unknown() -> None:
     assert part_of(1, FOUNDERS, {2: cluster(1, 2, 3)}, 0) is ClusterPart.STRANGER
     assert part_of(1, FOUNDERS, {2: cluster(1, 2, 3), 3: BLANK}, LONG) is ClusterPart.STRANGER
 
@@ -63,7 +63,7 @@ def test_a_late_founder_that_would_make_other_log_groups_is_a_stranger() -> None
     assert Status.decode(there.encode()) == there
 
 
-def test_who_lost_its_disk_is_no_founder_by_the_word_of_one_that_is_behind() -> None:
+def test_a_node_that_lost_its_disk_is_no_founder_by_an_outdated_report() -> None:
     """It may have registered with the third: both together committed what the second has not heard of."""
     assert part_of(1, FOUNDERS, {2: cluster(2)}, 0) is None
     assert part_of(1, FOUNDERS, {2: cluster(2)}, LONG) is None
@@ -85,7 +85,7 @@ def test_the_newest_word_counts() -> None:
     )
 
 
-def test_a_stranger_is_told_what_to_do() -> None:
+def test_an_unknown_node_logs_how_to_add_it() -> None:
     assert explain(1, ClusterPart.FOUNDER) == "node 1 is a founder of its cluster"
     assert explain(4, ClusterPart.STRANGER) == (
         "node 4 is not a founder of its cluster: if it is new or was removed, `lockstep cluster add 4` gives "
@@ -97,7 +97,7 @@ def test_a_newcomer_is_a_stranger() -> None:
     assert part_of(4, (1, 2, 3, 4), {1: cluster(1, 2, 3)}, 0) is ClusterPart.STRANGER
 
 
-def test_who_was_told_of_other_nodes_does_not_vote_by_itself() -> None:
+def test_a_node_that_knows_of_others_does_not_vote_by_itself() -> None:
     assert part_of(1, (1, 2), {2: cluster(2, 3)}, 0) is ClusterPart.STRANGER
 
 

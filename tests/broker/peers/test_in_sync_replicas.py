@@ -52,11 +52,11 @@ def next_leader(configuration: Configuration = THREE, is_serving: bool = True) -
     return found
 
 
-def test_who_has_all_is_in_sync(world: World) -> None:
+def test_a_replica_with_all_records_is_in_sync(world: World) -> None:
     assert world.behind() == ()
 
 
-def test_who_does_not_live_is_behind_until_it_lives_and_is_up_to_date(world: World) -> None:
+def test_a_dead_node_is_out_of_sync_until_it_is_alive_and_up_to_date(world: World) -> None:
     world.alive.remove(3)
     assert world.behind() == (3,)
     world.grow(2)
@@ -68,7 +68,7 @@ def test_who_does_not_live_is_behind_until_it_lives_and_is_up_to_date(world: Wor
     assert world.behind() == ()
 
 
-def test_who_is_late_by_no_more_than_before_is_in_sync(world: World) -> None:
+def test_a_replica_with_a_constant_lag_is_in_sync(world: World) -> None:
     for _ in range(7):
         reached = world.raft.last_index
         world.grow(2)
@@ -80,7 +80,7 @@ def test_who_is_late_by_no_more_than_before_is_in_sync(world: World) -> None:
     assert world.behind() == (3,), "it did not go on"
 
 
-def test_who_lives_may_lag_for_a_while(world: World) -> None:
+def test_a_live_replica_may_lag_for_a_while(world: World) -> None:
     world.grow(2)
     assert world.behind() == ()
     world.now += LAG_SECONDS - 1
@@ -91,7 +91,7 @@ def test_who_lives_may_lag_for_a_while(world: World) -> None:
     assert world.behind() == ()
 
 
-def test_a_moment_without_a_lag_begins_it_anew(world: World) -> None:
+def test_a_moment_without_a_lag_begins_it_again(world: World) -> None:
     world.grow(2)
     assert world.behind() == ()
     world.now += LAG_SECONDS - 1
@@ -134,7 +134,7 @@ def test_the_leader_is_never_behind(world: World) -> None:
     assert world.behind(1) == ()
 
 
-def test_who_does_not_vote_is_behind(world: World) -> None:
+def test_a_node_that_does_not_vote_is_out_of_sync(world: World) -> None:
     world.raft = leader(Configuration((1, 2, 3), (), (4,)))  # which holds all
     world.alive |= {4, 5}
     world.placed = (4, 5, 2, 1)

@@ -134,7 +134,7 @@ def test_rejected_nodes_that_are_remembered_are_few() -> None:
     assert world.versions.rejection_text(10 + MAX_REJECTED) is None
 
 
-def test_who_may_become_a_part_of_the_cluster() -> None:
+def test_the_versions_that_may_join_the_cluster() -> None:
     world = World(1, 2)
     versions = world.versions
     world.connect(2, OLD)

@@ -138,7 +138,7 @@ def test_nobody_is_known_to_lead(world: World) -> None:
     assert world.nodes.live_leader_of(GROUP) == -1
 
 
-def test_who_says_so_of_the_highest_term_leads(world: World) -> None:
+def test_the_leader_is_the_one_of_the_highest_reported_term(world: World) -> None:
     world.has_connection_from(2, 5)
     world.has_connection_from(3, 4)
     assert world.nodes.leader_of(GROUP) == (2, 5)
@@ -154,7 +154,7 @@ def test_this_node_knows_its_own_group_better(world: World) -> None:
     assert world.nodes.leader_of(GROUP) == (3, 6)
 
 
-def test_a_group_that_hears_nothing_asks_others(world: World) -> None:
+def test_a_group_without_contact_uses_other_nodes_reports(world: World) -> None:
     world.has_connection_from(2, 5)
     for leader_id, term in ((-1, 0), (3, 4), (-1, 5)):
         world.has_group(leader_id, term)
@@ -170,14 +170,14 @@ def test_the_last_word_of_a_dead_node_is_not_taken_for_an_election_to_come(world
     assert world.nodes.leader_of(GROUP) == (-1, 5)
 
 
-def test_listeners_hear_of_each_status(world: World) -> None:
+def test_listeners_are_called_for_each_status(world: World) -> None:
     leaders: list[tuple[int, int]] = []
     world.nodes.on_notification[lambda: leaders.append(world.nodes.leader_of(GROUP))] = None
     world.has_connection_from(2, 5)
     assert leaders == [(2, 5)], "after the status is taken in"
 
 
-def test_who_is_behind_is_what_the_last_leader_said_last(world: World) -> None:
+def test_out_of_sync_nodes_are_those_of_the_last_leaders_last_report(world: World) -> None:
     assert world.nodes.out_of_sync(GROUP) == ()
     world.nodes.on_status(2, Status(leads={GROUP: 5}, out_of_sync={GROUP: (3,)}))
     world.nodes.on_status(3, Status(leads={GROUP: 4}, out_of_sync={GROUP: (1, 2)}))
@@ -197,7 +197,7 @@ def test_who_is_behind_is_what_the_last_leader_said_last(world: World) -> None:
 # --- who is there -------------------------------------------------------------------------------------------
 
 
-def test_who_is_silent_for_long_is_taken_for_dead(world: World) -> None:
+def test_a_node_that_is_silent_for_long_counts_as_dead(world: World) -> None:
     world.image.nodes = {1: NodeEntry(1), 2: NodeEntry(2), 3: NodeEntry(3)}
     assert world.nodes.alive() == {1}, "this one lives, whoever has been heard"
     world.has_connection_from(2, None)
@@ -209,7 +209,7 @@ def test_who_is_silent_for_long_is_taken_for_dead(world: World) -> None:
     assert world.nodes.client_view() != before
 
 
-def test_who_is_cut_off_is_given_up_sooner(world: World) -> None:
+def test_a_disconnected_node_counts_as_dead_sooner(world: World) -> None:
     world.nodes.cut_off(2)
     assert not world.nodes.is_alive(2), "nothing was ever heard of it"
     world.has_connection_from(2, None)
@@ -234,7 +234,7 @@ def test_every_node_is_registered_or_this_one_is_all_there_is(world: World) -> N
     assert (world.nodes.registered_ids(), world.nodes.entry_of(2)) == ([1, 2], NodeEntry(2))
 
 
-def test_clients_are_told_of_nodes_that_live_and_have_their_listener(world: World) -> None:
+def test_clients_see_nodes_that_are_alive_and_have_their_listener(world: World) -> None:
     here = Endpoint(1, "asked", 1)
     world.image.nodes = {
         1: NodeEntry(1, {"LAN": ("recorded", 11)}),
@@ -255,7 +255,7 @@ def test_clients_are_told_of_nodes_that_live_and_have_their_listener(world: Worl
     assert world.nodes.endpoint(9, "LAN", here) is None
 
 
-def test_clients_are_told_of_a_dead_node_for_a_while(world: World) -> None:
+def test_clients_see_a_dead_node_for_a_while(world: World) -> None:
     world.image.nodes = {n: NodeEntry(n, {"LAN": (str(n), n)}) for n in (1, 2, 3)}
     assert world.nodes.listed() == {1, 2, 3}, "who has just started has heard nobody yet"
     world.now += LISTED_SECONDS
@@ -315,7 +315,7 @@ def test_this_node_is_missed_where_one_of_its_cluster_knows_more(
     assert not world.nodes.is_removed_for_peers(7), "the dead may be out of date"
 
 
-def test_this_node_is_counted_in_where_one_that_lives_says_so(world: World) -> None:
+def test_this_node_counts_where_a_live_node_reports_it(world: World) -> None:
     assert not world.nodes.is_registered_for_peers
     world.nodes.on_status(2, Status(registered=(2, 3)))
     assert not world.nodes.is_registered_for_peers

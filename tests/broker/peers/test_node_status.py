@@ -62,7 +62,7 @@ def test_what_is_not_one(body: bytes) -> None:
         Status.decode(body)
 
 
-def test_an_older_version_does_not_say_whether_its_disk_is_full() -> None:
+def test_an_older_version_does_not_report_whether_its_disk_is_full() -> None:
     assert Status.decode(PLAIN.replace(b',"full":null', b"")).disk_full is None
 
 
@@ -79,7 +79,7 @@ def test_an_older_version_reports_no_missing_records() -> None:
     assert Status.decode(PLAIN.replace(b',"incomplete":[]', b"")).incomplete == ()
 
 
-def test_an_older_version_says_of_nobody_that_it_is_behind() -> None:
+def test_an_older_version_reports_no_node_as_out_of_sync() -> None:
     assert Status.decode(PLAIN.replace(b',"behind":{}', b"")) == Status()
 
 

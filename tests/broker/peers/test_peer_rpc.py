@@ -70,7 +70,7 @@ async def dialed(peering: PeerRpc, monkeypatch: pytest.MonkeyPatch) -> list[tupl
     return found
 
 
-async def test_a_second_process_of_a_node_is_refused_while_the_first_is_heard(
+async def test_a_second_process_of_a_node_is_rejected_while_the_first_is_alive(
     peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await dialed(peering, monkeypatch)
@@ -85,13 +85,13 @@ async def test_a_second_process_of_a_node_is_refused_while_the_first_is_heard(
     assert peering.on_handshake(4, second) is None, "the first has ended"
 
 
-async def test_a_newcomer_is_dialed_where_it_says(peering: PeerRpc, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_new_node_is_dialed_at_the_address_that_it_sent(peering: PeerRpc, monkeypatch: pytest.MonkeyPatch) -> None:
     known = await dialed(peering, monkeypatch)
     assert peering.on_handshake(4, hello(None, ("there", 7))) is None
     assert known == [(4, "there", 7)]
 
 
-async def test_what_a_node_says_counts_more_than_what_is_recorded(
+async def test_an_address_that_a_node_sent_precedes_the_recorded_one(
     peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = await dialed(peering, monkeypatch)
@@ -148,7 +148,7 @@ async def test_newcomers_that_went_away_are_forgotten(
         (hello(at=5), "a malformed handshake"),
     ],
 )
-async def test_who_is_refused(
+async def test_rejected_nodes(
     peering: PeerRpc, monkeypatch: pytest.MonkeyPatch, said: bytes, words: str
 ) -> None:
     known = await dialed(peering, monkeypatch)
@@ -156,7 +156,7 @@ async def test_who_is_refused(
     assert known == []
 
 
-async def test_a_node_that_says_no_address_is_dialed_where_it_is_recorded(
+async def test_a_node_that_sent_no_address_is_dialed_at_the_recorded_one(
     peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = await dialed(peering, monkeypatch)
@@ -164,7 +164,7 @@ async def test_a_node_that_says_no_address_is_dialed_where_it_is_recorded(
     assert known == []
 
 
-async def test_a_status_that_could_not_be_told_once_is_told_again(
+async def test_a_status_that_could_not_be_sent_is_sent_again(
     peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[bytes] = []
@@ -339,7 +339,7 @@ async def test_entries_of_group_0_go_to_nodes_alone_that_can_replay_them(
     assert receivers(0, nothing) == receivers(1, entries) == [2, 3, 4]
 
 
-async def test_who_is_behind_a_published_port_is_not_known_to_have_ended(
+async def test_a_node_behind_a_published_port_is_not_known_to_have_ended(
     peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await dialed(peering, monkeypatch)
@@ -385,7 +385,7 @@ async def test_a_leader_that_hangs_is_given_up_for_the_next_one(
         await given_up.wait()
 
 
-async def test_who_asks_no_longer_waits_for_no_answer(
+async def test_a_cancelled_request_waits_for_no_response(
     peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, given_up = asyncio.Event(), asyncio.Event()

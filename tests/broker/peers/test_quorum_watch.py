@@ -35,7 +35,7 @@ def test_a_majority_is_more_than_half(voters: tuple[int, ...], unreached: int, e
     assert str(reach) == f"{len(voters) - unreached} of {len(voters)}"
 
 
-def test_a_lack_that_lasts_is_told_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lasting_loss_of_majority_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "lockstep")
     watch = QuorumWatch()
     times = []
@@ -52,7 +52,7 @@ def test_a_lack_that_lasts_is_told_once_a_minute(caplog: pytest.LogCaptureFixtur
     assert lines(caplog) == [], "what ends soon is not told"
 
 
-def test_what_changes_is_told_and_no_flood(caplog: pytest.LogCaptureFixture) -> None:
+def test_changes_are_logged_without_a_flood(caplog: pytest.LogCaptureFixture) -> None:
     watch = QuorumWatch()
     for now in (0.0, TIMEOUT_SECONDS):
         watch.look(REFUSED, now)

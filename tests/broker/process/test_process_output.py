@@ -250,7 +250,7 @@ def run(body: str, *, reads: bool) -> tuple[int, bytes]:
         pipe.close()
 
 
-def test_all_that_a_process_says_comes_out_in_order() -> None:
+def test_all_output_of_a_process_is_written_in_order() -> None:
     body = """print("ready", flush=True)
 logging.getLogger("lockstep.topics").info("ours")
 logging.getLogger("asyncio").error("theirs")
@@ -276,7 +276,7 @@ def test_the_end_waits_a_moment_for_a_reader_that_stands_still(end: str) -> None
     assert 0 < len(out) <= 4096
 
 
-def test_a_failure_at_the_end_is_said() -> None:
+def test_a_failure_at_the_end_is_reported() -> None:
     status, out = run("raise KeyError('planted')", reads=True)
     assert status == 1
     assert out.endswith(b"KeyError: 'planted'\n")

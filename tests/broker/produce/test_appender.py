@@ -110,7 +110,7 @@ async def test_timestamps_are_bounded_or_replaced(world: World) -> None:
     assert [record.timestamp for record in iter_records(stored)] == [NOW_MS]
 
 
-async def test_what_is_sent_again_is_told_the_logs_time_where_that_counts(world: World) -> None:
+async def test_a_duplicate_gets_the_log_append_time(world: World) -> None:
     for _ in range(2):  # new, and sent again
         stamped = world.appender.append(world.partition, idempotent(0), Limits(log_append_time=True), 9)
         assert (stamped.base_offset, stamped.log_append_time_ms) == (0, NOW_MS)
@@ -144,7 +144,7 @@ async def test_a_batch_sent_again_is_found_and_not_appended(world: World) -> Non
     world.refuse(idempotent(2), ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
-async def test_a_new_leader_asks_for_what_came_before_again(
+async def test_a_new_leader_verifies_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Batches that were refused a moment ago are on their way: one behind them is not out of order yet."""
@@ -285,7 +285,7 @@ async def test_a_transaction_ends_in_all_partitions_and_the_coordinators_record_
     assert [both.one.last_stable_offset, both.two.last_stable_offset] == [2, 3]
 
 
-async def test_readers_are_told_of_what_was_aborted(both: Transactional) -> None:
+async def test_readers_get_the_aborted_transactions(both: Transactional) -> None:
     both.append(both.one, 0, verified=True)
     both.append(both.one, 1)
     both.appender.end_transactions([both.one, both.two], ABORT)
@@ -410,7 +410,7 @@ async def test_times_beyond_64_bits_are_refused_where_records_are_opened(world: 
     assert world.append(beyond, Limits(is_compacted=True, log_append_time=True)) == 3
 
 
-async def test_several_producers_end_together_behind_the_batch_that_says_so(both: Transactional) -> None:
+async def test_several_producers_end_together_after_their_batch(both: Transactional) -> None:
     stage = staged_producer_id("query", 1)
     both.append(both.one, 0, verified=True)
     data = bytes(of_transaction(0, producer_id=stage))
@@ -520,7 +520,7 @@ async def test_locks_of_batches_appended_together_are_raised_together_or_not(bot
     assert both.appender.append(both.one, locking("c"), LOCKED, 9).base_offset == 1
 
 
-async def test_who_cannot_know_the_locks_takes_no_batch(
+async def test_a_leader_that_cannot_know_the_locks_accepts_no_batch(
     both: Transactional, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(LogGroup, "is_leader", False)

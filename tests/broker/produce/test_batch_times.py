@@ -12,7 +12,7 @@ from tests.broker.appends import HOUR_MS, NOW_MS, Limits, World, batch, changed,
 
 
 @pytest.mark.parametrize("codec", [Codec.NONE, Codec.SNAPPY])
-async def test_the_newest_time_is_the_brokers_to_say(world: World, codec: Codec) -> None:
+async def test_the_broker_sets_the_max_timestamp(world: World, codec: Codec) -> None:
     """Sarama left it at -1 until 2025: its topics had no record to be found by time, and none expired."""
     for told in (-1, 0):
         data = changed(dated(NOW_MS - 5, NOW_MS - 1, NOW_MS - 9, codec=codec), max_timestamp=told)

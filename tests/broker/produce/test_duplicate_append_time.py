@@ -41,19 +41,19 @@ async def appended(world: World, limits: Limits) -> Tell:
     return tell
 
 
-async def test_it_is_told_the_time_that_its_records_have(world: World) -> None:
+async def test_a_duplicate_gets_the_append_time_of_its_records(world: World) -> None:
     tell = await appended(world, STAMPED)
     assert tell(idempotent(0), STAMPED) == (0, FIRST_MS)
     assert tell(idempotent(1), STAMPED) == (1, SECOND_MS)
 
 
-async def test_where_its_records_have_their_producers_times_it_is_told_none(world: World) -> None:
+async def test_a_duplicate_with_create_time_gets_no_append_time(world: World) -> None:
     tell = await appended(world, LIMITS)
     assert tell(idempotent(0), LIMITS) == (0, -1)
     assert tell(idempotent(0), STAMPED) == (0, -1), "the topic has changed since"
 
 
-async def test_of_what_cannot_be_seen_the_frames_time_is_told(
+async def test_an_unreadable_duplicate_gets_its_frames_time(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tell = await appended(world, STAMPED)
@@ -76,7 +76,7 @@ async def test_nothing_is_known_of_a_producer_that_is_forgotten(world: World) ->
     assert append_time_of_duplicate(world.group, world.producers, world.partition, sent, 0) == -1
 
 
-async def test_a_client_hears_the_same_time_twice(client: Client) -> None:
+async def test_a_client_gets_the_same_time_twice(client: Client) -> None:
     await client.create("t", message_timestamp_type="LogAppendTime")
     data = wire.batch(b"a", producer_id=7, producer_epoch=0, base_sequence=0)
     first = await client.produce("t", data)

@@ -56,7 +56,7 @@ async def test_what_grows_beyond_the_limit_or_cannot_be_opened_is_refused(world:
     world.refuse(changed(broken), ErrorCode.INVALID_RECORD, limits)
 
 
-async def test_no_record_is_opened_where_nothing_asks_for_it(
+async def test_no_record_is_opened_where_none_is_needed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def looked(*_: object, **__: object) -> None:
@@ -74,7 +74,7 @@ async def test_no_record_is_opened_where_nothing_asks_for_it(
         world.append(bytes(batch(codec=codec)), Limits(compression_type=CODEC_NAMES[codec]))
 
 
-async def test_a_batch_is_decompressed_once_whatever_asks_for_its_records(
+async def test_a_batch_is_decompressed_once_for_all_uses(
     both: Transactional, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Keys, locks, another codec and limits of times each look at the records."""

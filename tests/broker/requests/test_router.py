@@ -100,7 +100,7 @@ async def test_api_versions(broker: Broker, client: Client, version: int) -> Non
 
 
 @pytest.mark.parametrize("version", [6, 7, 32767])
-async def test_a_newer_api_versions_is_told_ours_in_version_0(client: Client, version: int) -> None:
+async def test_a_newer_api_versions_request_gets_version_0(client: Client, version: int) -> None:
     request = bytearray(frame(ApiVersionsRequest(), 4, 77))
     request[6:8] = struct.pack(">h", version)
     client.writer.write(request)

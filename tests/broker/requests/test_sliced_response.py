@@ -73,7 +73,7 @@ async def test_commits_under_way_are_waited_for(broker: Broker, client: Client, 
     assert [each.topics[0].partitions[0].committed_offset for each in found if each.topics] == [5]
 
 
-async def test_others_are_heard_between_turns(
+async def test_other_requests_run_between_slices(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await commit(client, 9, {("t", 0): 5}, await ready(client))

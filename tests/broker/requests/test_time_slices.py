@@ -114,7 +114,7 @@ def test_one_that_fails_does_not_hold_up_the_others(clock: Clock) -> None:
     assert taken == ["next"] and not loop.ready
 
 
-def test_who_has_quick_work_goes_on_once_a_turn(clock: Clock) -> None:
+def test_short_work_runs_once_an_iteration(clock: Clock) -> None:
     loop, taken = Loop(), list[int]()
     shared = TimeSlicer(lambda work: loop.ready.append(work))
 

@@ -252,7 +252,7 @@ async def test_the_errors_of_an_end_in_their_order() -> None:
     await fails(MISSING, cluster.tokens.expire(ALICE, token_hmac, -1))
 
 
-async def test_a_requester_who_is_not_the_owner_sees_a_token_and_does_not_renew_it() -> None:
+async def test_a_requester_that_is_not_the_owner_sees_a_token_and_does_not_renew_it() -> None:
     cluster = Cluster()
     token = await cluster.tokens.create(ALICE, BOB, [CAROL], -1)
     await fails(MISMATCH, cluster.tokens.renew(BOB, cluster.tokens.hmac_of(token), -1))

@@ -71,7 +71,7 @@ def test_what_is_kept_without_effect_warns_of_any_value_but_kafkas_default(name:
 
 
 @each_case("name", WARNINGS_AT_START)
-def test_what_is_taken_and_does_little_says_so_at_the_start(name: str) -> None:
+def test_settings_with_little_effect_are_logged_at_the_start(name: str) -> None:
     attribute, declared = PROPERTIES[name]
     text = "true" if name == "log.preallocate" else "2000000"
     settings = from_texts({name: text})
@@ -82,7 +82,7 @@ def test_what_is_taken_and_does_little_says_so_at_the_start(name: str) -> None:
 @each_case(
     "name", ["log.flush.interval.messages", "log.flush.interval.ms", "log.flush.scheduler.interval.ms"]
 )
-def test_a_flush_that_is_asked_for_stops_a_start_that_makes_none(name: str) -> None:
+def test_a_start_without_flushes_fails_where_a_flush_is_configured(name: str) -> None:
     """As of a topic; warned of alone, it would be a promise that nobody keeps."""
     with pytest.raises(ConfigError, match=r"cannot be kept with log\.flush=os") as refused:
         from_texts({"log.flush": "os", name: "5"})
@@ -307,7 +307,7 @@ def test_retention_units() -> None:
     assert from_texts({"log.retention.ms": "-1"}).retention_ms == -1
 
 
-def test_what_is_said_in_hours_or_in_two_settings_more() -> None:
+def test_durations_in_hours_and_alternative_settings() -> None:
     plain = Settings()
     assert (plain.segment_ms, plain.segment_jitter_ms, plain.flush_ms) == (168 * 3_600_000, 0, INT64_MAX)
     hours = from_texts({"log.roll.hours": "2", "log.roll.jitter.hours": "1"})
@@ -354,7 +354,7 @@ def test_largest_batch_fits_a_segment() -> None:
     assert Settings().largest_batch_bytes > 1_048_588
 
 
-def test_every_setting_says_why_and_none_is_both_used_and_unused() -> None:
+def test_every_setting_has_a_reason_and_none_is_both_used_and_unused() -> None:
     for name, (attribute, declared) in PROPERTIES.items():
         assert len(declared.doc) > 10, name
         assert attribute == name.replace(".", "_")
@@ -373,7 +373,7 @@ def test_every_setting_says_why_and_none_is_both_used_and_unused() -> None:
         ("listeners", "PLAINTEXT://:9644"),
     ],
 )
-def test_a_bare_port_is_told_its_form(setting: str, form: str) -> None:
+def test_a_bare_port_is_rejected_with_the_expected_form(setting: str, form: str) -> None:
     peers = {"lockstep.peers": "1@a:1,2@b:2"}
     with pytest.raises(ConfigError) as refused:
         from_texts({**peers, setting: "9644"})

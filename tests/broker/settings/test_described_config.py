@@ -114,7 +114,7 @@ def test_a_topics_value_comes_from_a_setting_of_the_brokers(
         ("remote.copy.lag.ms", "0", Kind.LONG),
     ],
 )
-def test_what_is_not_there_is_told_with_kafkas_default(name: str, value: str, kind: Kind) -> None:
+def test_absent_features_are_described_with_kafkas_default(name: str, value: str, kind: Kind) -> None:
     assert name in {*ABSENT_FEATURES, *WITHOUT_EFFECT}
     plain = by_name(describe_topic(topic_config({}, Settings()), Settings()))[name]
     assert (plain.value, plain.declared.kind, plain.source, plain.read_only) == (value, kind, DEFAULT, False)
@@ -123,7 +123,7 @@ def test_what_is_not_there_is_told_with_kafkas_default(name: str, value: str, ki
     assert (told.value, told.source) == (value, ConfigSource.TOPIC)
 
 
-def test_what_is_internal_to_kafka_is_told_where_it_is_set() -> None:
+def test_kafkas_internal_settings_are_described_where_they_are_set() -> None:
     name = "internal.segment.bytes"
     assert name not in by_name(describe_topic(topic_config({}, Settings()), Settings()))
     told = by_name(describe_topic(topic_config({name: "5"}, Settings()), Settings()))[name]
@@ -158,7 +158,7 @@ def test_a_change_for_this_node_comes_before_one_for_all_before_the_file_before_
     assert describe_cluster_default(started) == []
 
 
-def test_what_is_stored_without_effect_is_told_and_no_secret_is() -> None:
+def test_settings_without_effect_are_described_and_no_secret_is() -> None:
     settings = apply_changes(
         Settings(),
         {"num.io.threads": "4", "com.example.key": "hush-hush"},

@@ -95,7 +95,7 @@ def test_what_topics_follow_is_changeable_where_kafka_lets_it_be() -> None:
     assert apply_changes(Settings(), changes, {}).dynamic_cluster == changes
 
 
-def test_a_flush_is_not_asked_for_while_none_is_made() -> None:
+def test_a_flush_cannot_be_configured_while_none_is_made() -> None:
     for name in ("log.flush.interval.messages", "log.flush.interval.ms"):
         with pytest.raises(InvalidBrokerConfig, match=name):
             apply_changes(Settings(log_flush="os"), {name: "5"}, {})
@@ -212,7 +212,7 @@ def test_names_of_others_are_bounded() -> None:
             check_size({name: "x" * (MAX_FOREIGN_CHARACTERS + 1 - len(name))})
 
 
-def test_what_is_new_and_does_nothing_is_said_without_its_value() -> None:
+def test_a_new_setting_without_effect_is_logged_without_its_value() -> None:
     texts = {
         "num.io.threads": "4",
         "com.example.password": "hush-hush",

@@ -72,7 +72,7 @@ def test_a_mistake_in_a_name_stops_the_start(name: str, meant: str | None, tmp_p
     assert meant is None or meant in str(refused.value)
 
 
-def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
+def test_all_errors_are_reported_at_once(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("num.partition=3\nlog.flush=sometimes\nretention.hour=1\nauthorizer.class.name=A\n")
     with pytest.raises(ConfigError) as refused:
@@ -84,7 +84,7 @@ def test_all_mistakes_are_told_at_once(tmp_path: Path) -> None:
     assert told.endswith("log.retention.bytes=many: not a whole number")
 
 
-def test_references_that_lead_nowhere_are_told_with_all_other_mistakes(tmp_path: Path) -> None:
+def test_unresolved_references_are_reported_with_all_other_errors(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text(
         "config.providers=env\n"
@@ -103,7 +103,7 @@ def test_references_that_lead_nowhere_are_told_with_all_other_mistakes(tmp_path:
     assert told.count(f"(in {file})") == 3
 
 
-def test_a_provider_that_cannot_be_used_is_told_once_and_with_other_mistakes(tmp_path: Path) -> None:
+def test_an_unusable_provider_is_reported_once_with_other_errors(tmp_path: Path) -> None:
     provider = "org.apache.kafka.common.config.provider.FileConfigProvider"
     file = tmp_path / "server.properties"
     file.write_text(
@@ -118,7 +118,7 @@ def test_a_provider_that_cannot_be_used_is_told_once_and_with_other_mistakes(tmp
     assert "num.partitions" not in told and "log.retention.ms" not in told
 
 
-def test_what_no_single_setting_shows_is_told_at_once(tmp_path: Path) -> None:
+def test_conflicts_between_settings_are_reported_at_once(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     mistakes = (
         "log.dirs=/a,/b",
@@ -138,7 +138,7 @@ def test_what_no_single_setting_shows_is_told_at_once(tmp_path: Path) -> None:
         assert told.count(mistake) == 1
 
 
-def test_each_listener_that_listen_does_not_change_is_told(tmp_path: Path) -> None:
+def test_each_listener_that_listen_does_not_change_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "server.properties"
     file.write_text("listeners=SASL_PLAINTEXT://:1,SASL_SSL://:2\n")
     with pytest.raises(ConfigError) as refused:
@@ -207,7 +207,7 @@ def test_no_error_shows_what_a_reference_stands_for(tmp_path: Path, monkeypatch:
 
 
 @each_case("flags", [{"listeners": "localhost:9092"}, {}])
-def test_listeners_are_shown_with_their_protocol_whoever_left_it_out(flags: dict[str, str]) -> None:
+def test_listeners_are_shown_with_their_protocol_also_where_it_was_omitted(flags: dict[str, str]) -> None:
     assigned = (
         []
         if flags

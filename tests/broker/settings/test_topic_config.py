@@ -85,7 +85,7 @@ KEPT = [
 
 
 @each_case(("name", "text"), KEPT)
-def test_a_setting_that_changes_no_records_fate_is_kept_and_said_once(name: str, text: str) -> None:
+def test_a_setting_without_effect_on_records_is_stored_and_logged_once(name: str, text: str) -> None:
     """MirrorMaker 2 copies a topic with all of its settings; one that is refused would cost it the others."""
     overrides = {"cleanup.policy": "compact", name: text}
     config = topic_config(overrides, Settings())
@@ -224,7 +224,7 @@ def test_accepted(name: str, value: str) -> None:
 
 
 @each_case("name", ["flush.messages", "flush.ms"])
-def test_a_flush_that_is_asked_for_is_not_promised_where_none_is_made(name: str) -> None:
+def test_a_configured_flush_is_rejected_where_none_is_made(name: str) -> None:
     with pytest.raises(InvalidTopicConfig, match=name):
         topic_config({name: "1"}, Settings(log_flush="os"))
     restored, problems = restored_config({name: "1"}, Settings(log_flush="os"))
@@ -254,7 +254,7 @@ def test_a_stored_value_that_no_longer_holds_is_passed_over_with_a_word() -> Non
         topic_config({"max.message.bytes": "9000000"}, SMALL_SEGMENTS)
 
 
-def test_a_topic_stays_in_its_log_group_whatever_a_start_is_told() -> None:
+def test_a_topic_stays_in_its_log_group_whatever_is_configured() -> None:
     """The setting counts for new clusters only, and how many log groups there are is not known here."""
     config, problems = restored_config({"lockstep.group": "3", "max.message.bytes": "9000000"}, Settings())
     assert (config.lockstep_group, problems) == (3, [])

@@ -63,7 +63,7 @@ async def test_an_id_at_the_largest_epoch_is_mended_by_its_next_end(one: World) 
 
 
 @pytest.mark.parametrize("epoch", [0, LAST_EPOCH])
-async def test_an_identity_that_was_not_heard_of_is_known_after_a_restart(
+async def test_an_unacknowledged_identity_is_known_after_a_restart(
     start_broker: StartBroker, epoch: int
 ) -> None:
     """KAFKA-20357: the request is sent again to whatever coordinates by then."""

@@ -190,7 +190,7 @@ async def test_a_node_alone() -> None:
     assert (alone.appends[1].ended, alone.appends[2].ended) == ([0], [1])
 
 
-async def test_a_commit_that_is_lost_is_asked_for_again(world: World) -> None:
+async def test_a_lost_commit_is_requested_again(world: World) -> None:
     world.there.groups[2].lost = [True, True]
     world.here.groups[1].lost = [True]
     await world.write(0, 1)
@@ -198,7 +198,7 @@ async def test_a_commit_that_is_lost_is_asked_for_again(world: World) -> None:
     assert world.here.appends[1].ended == [0, 0]
 
 
-async def test_the_next_leader_is_asked(world: World) -> None:
+async def test_the_next_leader_gets_the_request(world: World) -> None:
     world.there.groups[2].is_leader = False
     writing = asyncio.ensure_future(world.write(1, 2))
     await asyncio.sleep(0.02)
@@ -261,7 +261,7 @@ async def test_a_topic_that_this_node_does_not_know_yet_is_waited_for(world: Wor
     assert world.there.appends[2].ended == [1]
 
 
-async def test_only_a_controller_that_knows_all_says_what_is_gone(world: World) -> None:
+async def test_only_a_controller_with_all_metadata_reports_deleted_topics(world: World) -> None:
     del world.here.spread[1], world.there.spread[1]
     controller = world.there.groups[METADATA_GROUP]
     controller.applied_index = 4
@@ -275,7 +275,7 @@ async def test_only_a_controller_that_knows_all_says_what_is_gone(world: World) 
     await writing
 
 
-async def test_a_partition_that_its_group_has_closed_is_asked_for_until_it_is_known_to_be_gone(
+async def test_markers_of_a_closed_partition_are_sent_until_its_topic_is_deleted(
     world: World,
 ) -> None:
     del world.there.groups[2].logs[1]
@@ -323,7 +323,7 @@ async def test_questions_are_bounded(world: World, monkeypatch: pytest.MonkeyPat
     assert [len(indexes) for indexes, _ in world.there.appends[2].frames] == [1] * 12
 
 
-async def test_who_comes_when_the_last_question_is_answered_is_not_left_waiting(
+async def test_a_marker_queued_at_the_last_response_does_not_wait(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It comes in the turn in which the answer does: the sender has nothing more to send, and is not gone."""
@@ -339,7 +339,7 @@ async def test_who_comes_when_the_last_question_is_answered_is_not_left_waiting(
     assert len(world.there.appends[2].frames) == 5
 
 
-async def test_a_coordinator_that_gives_up_asks_no_more(world: World) -> None:
+async def test_a_coordinator_that_is_closed_sends_no_more_requests(world: World) -> None:
     world.way.leaders = {}
     writing = asyncio.ensure_future(world.write(1))
     await _turns()
@@ -360,14 +360,14 @@ async def test_an_answer_that_makes_no_sense_is_none(world: World, answer: bytes
 
 
 @pytest.mark.parametrize("answer", [b"", b"null", b"[-1]", b"[1]", b'{"a": 1}', b"7", b'["0"]'])
-async def test_what_is_gone_is_said_clearly(world: World, answer: bytes) -> None:
+async def test_deleted_partitions_have_an_error_of_their_own(world: World, answer: bytes) -> None:
     del world.here.spread[1], world.there.spread[1]
     world.way.answers = [answer]
     await world.write(1)
     assert len(world.way.questions) == 2
 
 
-async def test_who_waits_long_is_in_the_log(
+async def test_a_transaction_that_waits_long_is_logged(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(of_markers, "WARNING_INTERVAL_SECONDS", 0.0)
@@ -429,7 +429,7 @@ async def test_no_question(world: World, body: bytes) -> None:
         await world.other_way.handlers[RequestKind.MARKERS](1, body)
 
 
-async def test_who_does_not_lead_says_so(world: World) -> None:
+async def test_a_node_that_does_not_lead_reports_that(world: World) -> None:
     for number in (1, 3):
         with pytest.raises(NotLeaderHere):
             body = {"do": "end", "group": number, "endings": [GOOD]}

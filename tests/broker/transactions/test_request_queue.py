@@ -45,7 +45,7 @@ async def ask(desk: Desk, key: str, name: str, **more: Any) -> Any:
     return await desk.lines.run(key, desk.work(name, **more))
 
 
-async def test_what_is_asked_of_one_id_is_done_in_order_and_others_do_not_wait() -> None:
+async def test_requests_of_one_id_run_in_order_and_others_do_not_wait() -> None:
     desk = Desk()
     asked = [asyncio.ensure_future(ask(desk, key, key + name)) for name in "12" for key in "ab"]
     await desk.turn()
@@ -68,7 +68,7 @@ async def test_an_answer_may_come_before_the_work_is_done() -> None:
     assert await second == "second"
 
 
-async def test_a_failure_is_told_and_the_next_is_served(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failure_is_reported_and_the_next_request_runs(caplog: pytest.LogCaptureFixture) -> None:
     desk = Desk()
     desk.open.set()
     with pytest.raises(RequestError):
@@ -80,7 +80,7 @@ async def test_a_failure_is_told_and_the_next_is_served(caplog: pytest.LogCaptur
     assert await ask(desk, "a", "right") == "right"
 
 
-async def test_who_waits_too_long_is_told_to_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_that_waits_too_long_is_to_be_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "REQUEST_TIMEOUT_SECONDS", 0.01)
     desk = Desk()
     for name in ("begun", "in line"):
@@ -103,7 +103,7 @@ async def test_a_line_is_bounded() -> None:
     await asyncio.gather(*asked)
 
 
-async def test_when_it_closes_everybody_is_told() -> None:
+async def test_a_close_fails_all_requests() -> None:
     desk = Desk()
     early = await ask(desk, "a", "0", early=True)
     asked = [asyncio.ensure_future(ask(desk, key, key)) for key in "aab"]

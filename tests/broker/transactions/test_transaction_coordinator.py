@@ -107,7 +107,7 @@ async def test_a_zombie_does_not_abort_its_successors_transaction(one: World) ->
     assert await one.transactions.end(NAME, *successor, True, 0) == successor
 
 
-async def test_a_producer_that_did_not_hear_of_its_epoch_asks_again(one: World) -> None:
+async def test_a_producer_that_missed_the_response_with_its_epoch_retries(one: World) -> None:
     producer_id, epoch = await one.begin()
     raised = await one.transactions.init_producer_id(NAME, TIMEOUT_MS, producer_id, epoch)
     assert raised == (producer_id, epoch + 1)
@@ -158,7 +158,7 @@ async def test_partitions_added_at_the_same_time_share_a_record(one: World) -> N
         assert await error(each) is ErrorCode.NOT_COORDINATOR
 
 
-async def test_what_can_be_said_at_once(one: World) -> None:
+async def test_requests_that_are_rejected_at_once(one: World) -> None:
     identity = await one.begin(("t", 0))
     now = one.transactions.verify_now
     assert now(VerificationRequest(NAME, *identity, add=True), [("t", 0)]) == {("t", 0): ErrorCode.NONE}
@@ -182,7 +182,7 @@ async def test_what_can_be_said_at_once(one: World) -> None:
         (NAME, 900_001, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
     ],
 )
-async def test_what_no_producer_may_ask(one: World, name: str, timeout_ms: int, expected: ErrorCode) -> None:
+async def test_requests_that_no_producer_may_send(one: World, name: str, timeout_ms: int, expected: ErrorCode) -> None:
     assert await error(one.transactions.init_producer_id(name, timeout_ms, -1, -1)) is expected
 
 
@@ -444,7 +444,7 @@ async def test_a_leader_whose_clock_was_ahead_makes_no_id_old(one: World) -> Non
 # --- a leadership that is over ------------------------------------------------------------------------------
 
 
-async def test_whoever_waits_is_told_when_the_leadership_is_lost(two: World) -> None:
+async def test_pending_requests_fail_when_the_leadership_is_lost(two: World) -> None:
     coordinator = two.coordinator
     identity = await two.begin(*two.places(own=False))
     await two.transactions.end(NAME, *identity, True, 0)

@@ -37,7 +37,7 @@ async def test_ids_are_spread_over_the_log_groups(start_broker: StartBroker) -> 
     assert len(transactions.coordinators()) == 2
 
 
-async def test_a_coordinator_that_is_held_up_serves_when_it_has_been_heard_again(
+async def test_a_delayed_coordinator_serves_once_its_followers_respond(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its lease has lapsed: a refusal would end its producers, of which some do not ask again."""
@@ -55,7 +55,7 @@ async def test_a_coordinator_that_is_held_up_serves_when_it_has_been_heard_again
     assert transactions.lapsed_shards() and transactions.lapsed_shards(["a"])
 
 
-async def test_a_coordinator_that_is_deposed_says_nothing(
+async def test_a_deposed_coordinator_does_not_respond(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """That it may be so is found out first, by whoever asks."""

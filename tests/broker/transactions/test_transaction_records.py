@@ -118,7 +118,7 @@ def test_the_last_epoch_is_a_tagged_field_that_others_pass_over() -> None:
     assert transaction_metadata(unknown) == metadata
 
 
-def test_what_a_newer_kafka_writes_is_told_from_rot() -> None:
+def test_records_of_a_newer_kafka_are_not_taken_for_corruption() -> None:
     for value in (b"\0\2" + bytes(50), b"\xff\xff" + bytes(50)):
         with pytest.raises(UnknownTransactionRecord):
             transaction_metadata(value)

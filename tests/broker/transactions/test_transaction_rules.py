@@ -83,7 +83,7 @@ def test_nobody_begins_while_a_transaction_ends(
     assert error(call) is ErrorCode.CONCURRENT_TRANSACTIONS
 
 
-def test_a_producer_raises_its_own_epoch_and_may_ask_again() -> None:
+def test_a_producer_raises_its_own_epoch_and_may_repeat_that() -> None:
     metadata = initialize(at(EMPTY), ME, None, 5_000, NOW)
     assert (metadata.producer_epoch, metadata.last_producer_epoch) == (4, 3)
     for _ in range(2):
@@ -120,7 +120,7 @@ def test_a_producer_whose_epochs_ran_out_gets_a_new_id() -> None:
     assert metadata.previous_producer_id == 7
 
 
-def test_a_producer_that_did_not_hear_of_the_new_id_may_ask_again() -> None:
+def test_a_producer_that_missed_the_response_with_its_new_id_may_retry() -> None:
     old = (7, LAST_EPOCH)
     metadata = initialize(at(EMPTY, old), old, 8, 5_000, NOW)
     assert (metadata.producer_id, metadata.producer_epoch, metadata.last_producer_epoch) == (8, 0, LAST_EPOCH)
@@ -153,7 +153,7 @@ def test_the_largest_epoch_fences_and_is_given_to_nobody(epoch: int) -> None:
     assert over.last_producer_epoch == epoch
 
 
-def test_the_producer_of_the_last_epoch_hears_of_its_time_out_and_goes_on() -> None:
+def test_the_producer_of_the_last_epoch_gets_its_timeout_and_continues() -> None:
     old = (7, LAST_EPOCH)
     over = complete(fence(at(ONGOING, old), 2, 8, NOW), NOW)
     assert prepare_end(over, old, False, 2, None, NOW) is None  # its late abort is answered with (8, 0)
@@ -195,14 +195,14 @@ def test_partitions_join_the_others() -> None:
         (at(PREPARE_ABORT), ME, ErrorCode.CONCURRENT_TRANSACTIONS),
     ],
 )
-def test_who_may_not_add_and_verify(
+def test_producers_that_may_not_add_and_verify(
     current: TransactionMetadata | None, asked: tuple[int, int], expected: ErrorCode
 ) -> None:
     assert error(lambda: add_partitions(current, asked, [T0], 0, NOW)) is expected
     assert error(lambda: check_added(current, asked, [T0])) is expected
 
 
-def test_verifying_tells_what_takes_part() -> None:
+def test_verification_reports_which_partitions_were_added() -> None:
     told = check_added(at(ONGOING), ME, [T0, T1])
     assert told == {T0: ErrorCode.NONE, T1: ErrorCode.TRANSACTION_ABORTABLE}
     assert check_added(at(COMPLETE_ABORT), ME, [T0]) == {T0: ErrorCode.TRANSACTION_ABORTABLE}
@@ -234,7 +234,7 @@ ALL = [EMPTY, ONGOING, PREPARE_COMMIT, PREPARE_ABORT, COMPLETE_COMMIT, COMPLETE_
 
 
 @each_case("version", [0, 1, 2])
-def test_who_may_not_end(version: int) -> None:
+def test_producers_that_may_not_end(version: int) -> None:
     unknown = error(lambda: prepare_end(None, ME, True, version, None, NOW))
     assert unknown is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     for state in ALL:

@@ -77,7 +77,7 @@ def test_a_snapshot_of_a_newer_version_is_refused() -> None:
         TransactionsState().restore(newer)
 
 
-def test_what_is_not_understood_is_passed_over_and_told_a_few_times() -> None:
+def test_unknown_records_are_skipped_and_logged_a_few_times() -> None:
     told: list[str] = []
     state = TransactionsState(told.append)
     key, value = record("a", at(TransactionState.EMPTY))
@@ -96,7 +96,7 @@ def test_what_is_not_understood_is_passed_over_and_told_a_few_times() -> None:
     assert module.SECTION == "transactional_ids"
 
 
-def test_markers_among_the_records_say_nothing() -> None:
+def test_markers_among_the_records_are_ignored() -> None:
     told: list[str] = []
     state = TransactionsState(told.append)
     marker = build(ControlKind.COMMIT, producer_id=1, producer_epoch=0, coordinator_epoch=1, timestamp_ms=1)

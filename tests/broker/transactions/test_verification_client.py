@@ -85,7 +85,7 @@ def apart() -> tuple[Verification, Way, Coordinators, Way]:
     return verification(Coordinators(), way), way, coordinators, there
 
 
-async def test_asked_of_another_node() -> None:
+async def test_a_request_to_another_node() -> None:
     asking, _, coordinators, _ = apart()
     places = [("t", 0), ("t", 1), ("other", 5)]
     assert await asking.verify(ASKED, places) == {
@@ -98,7 +98,7 @@ async def test_asked_of_another_node() -> None:
     assert coordinators.partitions == set(places), "and added there"
 
 
-async def test_a_node_alone_asks_itself() -> None:
+async def test_a_single_node_verifies_locally() -> None:
     alone = verification(Coordinators())
     assert await alone.verify(ASKED, [("t", 1)]) == {("t", 1): ABORTABLE}
 
@@ -111,7 +111,7 @@ async def test_a_refusal_is_that_of_every_partition(error: ErrorCode) -> None:
 
 
 @each_case("error", [ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS])
-async def test_who_does_not_coordinate_is_not_believed(error: ErrorCode) -> None:
+async def test_a_node_that_is_not_the_coordinator_is_ignored(error: ErrorCode) -> None:
     """`request_from_leader` looks on when it is told so."""
     asking, _, coordinators, there = apart()
     coordinators.refusal = RequestError(error, "not here")
@@ -174,7 +174,7 @@ async def test_at_once_where_it_can_be() -> None:
     assert here.verify_now(ASKED, [("t", 0)]) == {("t", 0): ErrorCode.INVALID_PRODUCER_EPOCH}
 
 
-def test_what_a_producer_is_told() -> None:
+def test_the_errors_that_a_producer_gets() -> None:
     """As Apache Kafka 4.3.1 was seen to answer, or translates."""
     told = {
         (code, version): producer_error(code, version).error

@@ -413,7 +413,7 @@ async def test_a_fault_of_ours_is_an_answer(world: World) -> None:
     assert world.error("a") is NONE
 
 
-async def test_a_stop_answers_who_waits(world: World) -> None:
+async def test_a_stop_completes_waiting_requests(world: World) -> None:
     world.send("a", data(0))
     world.send("b", data(0), index=1)
     world.gate.stop()

@@ -85,7 +85,7 @@ async def test_a_member_cannot_take_another_instance_id(client: Client) -> None:
     assert described.groups[0].members == []
 
 
-async def test_who_left_is_told_as_it_was_named(client: Client) -> None:
+async def test_a_member_that_left_has_its_name_in_the_response(client: Client) -> None:
     """KAFKA-18188: a member that is removed by its instance id is not told with a member id."""
     joined = await stable_member(client, "one")
     leaving = LeaveGroupRequest(group_id="g", members=[MemberIdentity(group_instance_id="one")])

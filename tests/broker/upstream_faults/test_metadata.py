@@ -102,7 +102,7 @@ async def test_requests_that_make_no_sense_hold_no_memory(broker: Broker) -> Non
     await client.close()
 
 
-async def test_an_unrelated_change_keeps_what_a_synonym_says(start_broker: StartBroker) -> None:
+async def test_an_unrelated_change_keeps_the_value_of_a_synonym(start_broker: StartBroker) -> None:
     """KAFKA-17584: a dynamic change put the default in the place of what log.retention.hours says."""
     broker = await start_broker(log_retention_hours="3", log_roll_hours="5")
     client = await Client.connect(broker.port)

@@ -36,7 +36,7 @@ from tests.broker.wire import Client, records_of
 E = ErrorCode
 
 
-async def test_a_producer_that_was_aborted_is_told_of_its_epoch(client: Client) -> None:
+async def test_an_aborted_producer_gets_its_epoch(client: Client) -> None:
     """KAFKA-19690, KAFKA-18042: INVALID_PRODUCER_EPOCH, from which clients recover; not INVALID_TXN_STATE."""
     await client.create("t")
     first = await initialised(client)

@@ -185,7 +185,7 @@ def test_missing_records_are_named_with_what_to_do(
     assert "node 2: t-0: offsets 0 to 5 are missing (log group 1)\n" in capsys.readouterr().out
 
 
-def test_a_node_that_does_not_say_what_is_damaged_is_named(
+def test_a_node_without_a_damage_report_is_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answers(monkeypatch, {**STATUS, "damage_unknown": [{"node": 3, "reason": "no response within 1 s"}]})
@@ -194,7 +194,7 @@ def test_a_node_that_does_not_say_what_is_damaged_is_named(
     assert said in capsys.readouterr().out
 
 
-def test_who_is_not_reached_is_named(
+def test_unreached_nodes_are_named(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     unreached = [{"node": 2, "why": "at there:1 (connection refused)"}, {"node": 3, "why": "at there:2 (no)"}]
@@ -249,7 +249,7 @@ def test_a_lack_that_does_not_last_is_none(
         assert len(asked) > 2
 
 
-def test_a_change_is_asked_for_until_it_is_done(
+def test_a_change_is_polled_until_it_is_done(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked = answers(monkeypatch, {"done": False, "waiting": [1]}, {"done": True, "groups": [0, 1]})
@@ -261,7 +261,7 @@ def test_a_change_is_asked_for_until_it_is_done(
     assert json.loads(capsys.readouterr().out) == {"done": True, "node": 4}
 
 
-def test_a_change_that_takes_its_time_says_what_is_not_done(
+def test_a_slow_change_reports_what_is_pending(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(cluster, "PROGRESS_DELAY_SECONDS", 0.0)

@@ -69,7 +69,7 @@ def test_a_live_group_is_listed_and_described(
     assert refused.status == 1 and "has members (Stable)" in refused.err
 
 
-def test_offsets_are_reset_only_when_told_to(command: Run, filled: str, group: str) -> None:
+def test_offsets_are_reset_only_with_the_option(command: Run, filled: str, group: str) -> None:
     dry = command("groups", "reset", group, filled, "--to-latest")
     assert dry.status == 0 and dry.out.endswith("nothing was changed; --execute does it\n")
     assert command("groups", "describe", group).status == 1

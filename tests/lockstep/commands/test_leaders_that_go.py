@@ -44,7 +44,7 @@ async def lines(process: Process, count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("acks", ["all", "1", "0"])
-async def test_both_go_on_without_the_node_that_they_were_told_of(
+async def test_both_continue_without_their_bootstrap_node(
     start_cluster: StartCluster, acks: str
 ) -> None:
     cluster = await start_cluster(3)
@@ -68,7 +68,7 @@ async def test_both_go_on_without_the_node_that_they_were_told_of(
     assert await consumer.communicate() == (b"", b"")
 
 
-async def test_without_a_majority_a_command_ends_and_says_what_to_look_at(
+async def test_without_a_majority_a_command_ends_with_a_hint(
     start_cluster: StartCluster,
 ) -> None:
     cluster = await start_cluster(3)
@@ -95,7 +95,7 @@ async def test_without_a_majority_a_command_ends_and_says_what_to_look_at(
     )
 
 
-async def test_a_node_that_never_had_a_majority_lists_no_topics_and_says_what_to_look_at(
+async def test_a_node_that_never_had_a_majority_lists_no_topics_and_gives_a_hint(
     tmp_path: Path,
 ) -> None:
     """It closes the connection of a request for all topics; the command named the node's log alone."""

@@ -221,7 +221,7 @@ def segments(directory: Path) -> list[Path]:
         "zeroed",
     ],
 )
-def test_rot_is_found_and_named(
+def test_corruption_is_found_and_named(
     command: Run,
     directory: Path,
     damage: Callable[[Path], None],
@@ -296,12 +296,12 @@ def test_topics_are_named_though_group_0_is_damaged(command: Run, directory: Pat
     assert document["groups"][1]["damage"][0]["topic"] == "orders"
 
 
-def test_a_damaged_state_file_is_rot(command: Run, directory: Path) -> None:
+def test_a_damaged_state_file_is_corruption(command: Run, directory: Path) -> None:
     (directory / "groups" / "1" / "state").write_bytes(bytes(8192))
     assert verified(command, directory)[0] == 1
 
 
-def test_a_torn_end_is_no_rot(command: Run, directory: Path) -> None:
+def test_a_torn_end_is_no_corruption(command: Run, directory: Path) -> None:
     """What a crash in the middle of the last write leaves behind: its last block never reached the disk."""
     frames = dumped(command, directory, "--group", "1")
     last = frames[-1]
@@ -336,7 +336,7 @@ def test_what_is_no_log_or_in_use(command: Run, tmp_path: Path, monkeypatch: pyt
     assert outcome.status == 1 and "no log group 77" in outcome.err
 
 
-def test_what_the_system_refuses_is_told_in_words(
+def test_system_errors_are_reported_in_words(
     command: Run, directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(self: object, path: Path, create: bool = False) -> int:
@@ -420,7 +420,7 @@ def test_skipping_ends_with_1_where_a_node_with_a_copy_did_not_answer(
     assert json.loads(document.out) == {"given_up": given_up, "unanswered": silent}
 
 
-def test_a_verification_that_takes_its_time_says_how_far_it_is(
+def test_a_slow_verification_reports_its_progress(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     clock_s = 100.0

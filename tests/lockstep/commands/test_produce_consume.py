@@ -176,7 +176,7 @@ def test_several_records_of_a_fetch_that_began_in_the_middle_of_a_batch(command:
     assert command("consume", topic, "-o", "990", "-n", "3").out == "990\n991\n992\n"
 
 
-def test_what_cannot_be_done_says_so(command: Run, topic: str) -> None:
+def test_impossible_requests_are_reported(command: Run, topic: str) -> None:
     command("produce", topic, stdin=b"x\n")
     for arguments, said in [
         (("produce", topic, "-p", "9"), "has partitions 0 to 0 only"),
@@ -282,7 +282,7 @@ def test_a_batch_whose_answer_is_lost_is_there_once(
 
 
 @pytest.mark.parametrize("asked", ["produce", "fetch"])
-def test_a_silence_of_the_brokers_is_said_once(
+def test_unresponsive_brokers_are_reported_once(
     command: Run, topic: str, monkeypatch: pytest.MonkeyPatch, asked: str
 ) -> None:
     command("produce", topic, stdin=b"a\n")

@@ -52,7 +52,7 @@ def served(
         process.stderr.close()
 
 
-def test_help_says_where_to_listen_for_peers() -> None:
+def test_help_names_the_option_of_the_peer_listener() -> None:
     done = subprocess.run([*COMMAND, "serve", "--help"], capture_output=True, text=True, env=ENVIRONMENT)
     peers = done.stdout.rpartition("--peers LIST")[2].partition("--config FILE")[0]
     assert "lockstep.peers.listener=HOST:PORT" in peers
@@ -132,7 +132,7 @@ def test_settings_come_from_a_file_then_from_set(tmp_path: Path) -> None:
     assert described.splitlines()[-1].startswith("4 ")
 
 
-def test_a_port_in_use_is_told_in_words(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_in_words(tmp_path: Path) -> None:
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()

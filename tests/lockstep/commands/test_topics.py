@@ -100,7 +100,7 @@ def test_the_bootstrap_may_stand_before_or_behind(command: Run) -> None:
         assert "cannot connect to localhost:1: connection refused" in outcome.err
 
 
-def test_the_bootstrap_before_the_command_is_told_where_it_goes(command: Run) -> None:
+def test_a_misplaced_bootstrap_option_is_reported_with_its_position(command: Run) -> None:
     for words in (("-b", "localhost:1"), ("--bootstrap-server", "localhost:1"), ("--timeout", "5")):
         outcome = command(*words, "topics", "list")
         assert outcome.status == 2

@@ -44,7 +44,7 @@ def test_a_user_that_the_broker_rejects(command: Run) -> None:
     assert refused.status == 1 and "Username has 300 characters" in refused.err
 
 
-def test_a_password_at_a_terminal_is_asked_for_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_password_at_a_terminal_is_prompted_for_twice(monkeypatch: pytest.MonkeyPatch) -> None:
     class Terminal:
         def isatty(self) -> bool:
             return True

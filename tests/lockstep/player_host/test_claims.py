@@ -64,7 +64,7 @@ async def test_a_claim_that_is_renewed_stays(log: MemoryLog) -> None:
     await bert.close()
 
 
-async def test_who_falls_silent_is_followed_and_deposed(log: MemoryLog) -> None:
+async def test_a_silent_claimant_is_succeeded_and_deposed(log: MemoryLog) -> None:
     anna = await opened(log, "anna", "p1")
     bert = await opened(log, "bert", "p2", ClaimsConfig(renew_ms=10, lease_ms=20))
     held = await anna.claim(LOG)
@@ -155,7 +155,7 @@ async def test_answers_that_get_lost(log: MemoryLog, fault: Fault) -> None:
     await anna.close()
 
 
-async def test_why_nobody_can_say_who_plays(log: MemoryLog) -> None:
+async def test_reasons_why_claims_cannot_be_read(log: MemoryLog) -> None:
     """Brokers that take no claims, or do not let them be read, until they do."""
     topic = MemoryTopic(log)
     anna = Claims(topic, "anna", PATIENT, "p1")
@@ -208,7 +208,7 @@ async def test_a_fence_that_fails(log: MemoryLog) -> None:
     await anna.close()
 
 
-async def test_what_cannot_be_used_is_said(log: MemoryLog) -> None:
+async def test_unusable_topics_are_reported(log: MemoryLog) -> None:
     anna = await opened(log, "anna", "p1")
     log.refuse_next(reason="LOCKS_OFF", is_final=True)
     with pytest.raises(ClaimsUnusable, match="LOCKS_OFF"):

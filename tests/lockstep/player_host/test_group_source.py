@@ -377,7 +377,7 @@ async def test_compaction_moves_no_position(start_broker: StartBroker) -> None:
     await client.close()
 
 
-async def test_the_topic_is_deleted_and_made_anew(broker: Broker, client: Client) -> None:
+async def test_the_topic_is_deleted_and_made_again(broker: Broker, client: Client) -> None:
     await client.create("t")
     await client.produce("t", batch(b"of the first"))
     source = source_of(broker)

@@ -153,7 +153,7 @@ async def test_three_nodes_play_in_turn(start_cluster: StartCluster, tmp_path: P
     assert terms == sorted(set(terms))
 
 
-async def test_tells_how_it_is(start_broker: StartBroker, tmp_path: Path) -> None:
+async def test_its_status(start_broker: StartBroker, tmp_path: Path) -> None:
     a = Shard(tmp_path / "a.db")
     broker = await start_broker()
     client = await Client.connect(broker.port)
@@ -182,7 +182,7 @@ async def test_tells_how_it_is(start_broker: StartBroker, tmp_path: Path) -> Non
     await client.close()
 
 
-async def test_says_in_the_log_what_it_plays_and_what_nobody_gets(
+async def test_logs_what_it_delivers_and_what_has_no_target(
     start_broker: StartBroker, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="lockstep.player")
@@ -252,7 +252,7 @@ async def test_the_status_has_what_fails(start_broker: StartBroker, tmp_path: Pa
     await client.close()
 
 
-def test_what_cannot_be_used_is_said_before_anything_starts() -> None:
+def test_an_unusable_configuration_is_reported_before_the_start() -> None:
     text = 'player = "p"\ntopic = "t"\n[route]\nby = "function"\nfunction = "nowhere_at_all:f"\n'
     with pytest.raises(PlayerConfigError, match=r"route\.function"):
         PlayerInBroker(parse(f'{text}[targets.a]\naddress = "127.0.0.1:1"\n'))

@@ -144,7 +144,7 @@ async def test_is_closed(broker: Broker, client: Client) -> None:
 # --- what goes away ---------------------------------------------------------------------------------------
 
 
-async def test_deleted_while_the_disk_was_asked(broker: Broker, client: Client) -> None:
+async def test_deleted_during_a_disk_read(broker: Broker, client: Client) -> None:
     await client.create("t")
     for value in (b"a", b"b", b"c"):
         await client.produce("t", batch(value))
@@ -172,7 +172,7 @@ async def test_deleted_while_the_disk_was_asked(broker: Broker, client: Client) 
         await asyncio.wait_for(reading, LONG_S)
 
 
-async def test_the_topic_is_deleted_and_made_anew(broker: Broker, client: Client) -> None:
+async def test_the_topic_is_deleted_and_made_again(broker: Broker, client: Client) -> None:
     await client.create("t")
     source = source_of(broker)
     reading = asyncio.ensure_future(source.read(0, 100, LONG_S))

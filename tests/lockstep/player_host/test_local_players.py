@@ -159,7 +159,7 @@ async def test_a_stop_waits_for_all_to_let_go(broker: Broker, client: Client) ->
         await plays.sources[0].bounds()
 
 
-async def test_who_leads_plays(start_cluster: StartCluster) -> None:
+async def test_the_leader_delivers(start_cluster: StartCluster) -> None:
     cluster = await start_cluster(3, auto_leader_rebalance_enable="false")
     await cluster.settled()
     client = await cluster.client(1)

@@ -103,7 +103,7 @@ async def test_a_target_that_begins_later() -> None:
         await until(lambda: streams["b"].applied == [2] and streams["c"].applied == [1, 2])
 
 
-async def test_who_is_reached_for_the_first_time_when_the_log_begins_later() -> None:
+async def test_a_target_that_is_reached_first_after_records_were_deleted() -> None:
     """It begins there: with a mark at what was the first position it would be stopped, for good."""
     log, streams = MemoryLog(), MemoryStreams("a", "b", "c")
     log.append(*["a b c"] * 3)
@@ -274,7 +274,7 @@ async def test_a_log_that_has_ended_is_in_nobodys_way() -> None:
         log.has_ended = False
 
 
-async def test_who_is_not_there() -> None:
+async def test_absent_targets() -> None:
     players = players_of(MemoryStreams("a"), "a")
     for change in (players.remove, players.pause, players.resume):
         with pytest.raises(KeyError):
@@ -300,7 +300,7 @@ async def test_a_log_of_which_nothing_can_be_known() -> None:
         await players_of(MemoryStreams("a"), "a").deliver(Log(), 1)
 
 
-async def test_what_ends_a_playing_is_told() -> None:
+async def test_the_reason_of_an_ended_delivery_is_reported() -> None:
     log, streams = MemoryLog(), MemoryStreams("a")
     players = players_of(streams, "a")
     task = asyncio.create_task(players.deliver(log, 1))

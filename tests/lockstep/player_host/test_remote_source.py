@@ -118,7 +118,7 @@ async def test_what_cannot_be_opened(broker: Broker, client: Client, monkeypatch
 # --- brokers that come and go -----------------------------------------------------------------------------
 
 
-async def test_the_broker_is_started_anew(start_broker: StartBroker, tmp_path: Path) -> None:
+async def test_the_broker_is_started_again(start_broker: StartBroker, tmp_path: Path) -> None:
     listeners = f"PLAINTEXT://127.0.0.1:{free_port()}"
     broker = await start_broker(tmp_path / "data", listeners=listeners)
     client = await Client.connect(broker.port)

@@ -67,7 +67,7 @@ async def test_a_clean_stop_hands_over_at_once(claims: ClaimsLog) -> None:
     check(written(claims))
 
 
-async def test_who_is_followed_learns_it_and_plays_no_more(
+async def test_a_superseded_player_stops_its_delivery(
     claims: ClaimsLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     log, streams = MemoryLog(), MemoryStreams("a")
@@ -120,7 +120,7 @@ async def test_log_lines_name_the_log_as_people_know_it(
     ]
 
 
-async def test_what_fails_is_given_up_and_told(claims: ClaimsLog) -> None:
+async def test_a_failed_delivery_is_ended_and_reported(claims: ClaimsLog) -> None:
     log, streams = MemoryLog(), MemoryStreams("a")
     anna = await Process(claims, "anna", log, SLOW).start(streams)
     await until(lambda: anna.standing.is_delivering)

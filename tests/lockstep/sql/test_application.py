@@ -166,7 +166,7 @@ def test_several_create_the_tables_and_the_rows_at_once(database: str) -> None:
     assert at_once(*(lambda ledger=ledger: begin(ledger) for ledger in ledgers)) == [-1] * len(ledgers)
 
 
-def test_a_topic_that_was_made_anew(ledger: Ledger, database: str) -> None:
+def test_a_topic_that_was_made_again(ledger: Ledger, database: str) -> None:
     """Marks that were written without an id are taken over; those of another id are refused."""
     ledger.follow(0, 3)
     first = Ledger(database, topic_id="AAAAAAAAAAAAAAAAAAAAAA")

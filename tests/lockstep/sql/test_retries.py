@@ -206,7 +206,7 @@ def test_a_deadlock(postgres_server: Postgres) -> None:
 
 
 @pytest.mark.parametrize("isolation_level", ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"])
-def test_who_waited_for_the_row_skips(postgres_server: Postgres, isolation_level: str) -> None:
+def test_a_process_that_waited_for_the_row_skips(postgres_server: Postgres, isolation_level: str) -> None:
     """Above READ COMMITTED the one that waited gets 40001 first, and looks again."""
     database = postgres_server.new_database()
     options = {"isolation_level": isolation_level}

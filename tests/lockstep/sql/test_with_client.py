@@ -105,7 +105,7 @@ async def _create_anew(running: RunningBroker, topic: str) -> None:
         await client.create_topic(topic, configs={"lockstep.locks": "true"})
 
 
-def test_a_topic_created_anew_beside_the_database_is_one_clear_line(
+def test_a_topic_created_again_beside_the_database_is_one_clear_line(
     running: RunningBroker, database: str
 ) -> None:
     topic = f"t-{uuid4().hex}"
@@ -130,7 +130,7 @@ def test_a_topic_created_anew_beside_the_database_is_one_clear_line(
     assert last.endswith("delete the state and its marks, or use another database")
 
 
-def test_a_topic_created_anew_under_a_client_is_one_line_in_the_log(
+def test_a_topic_created_again_under_a_client_is_one_line_in_the_log(
     running: RunningBroker, database: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic = f"t-{uuid4().hex}"

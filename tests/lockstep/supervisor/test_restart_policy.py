@@ -53,7 +53,7 @@ def test_ends_that_a_start_cannot_mend_end_all(
     assert policy.on_end(status, 6, has_served=has_served) == decision
 
 
-def test_an_end_is_told_in_words() -> None:
+def test_an_exit_status_is_described() -> None:
     assert describe_end(0) == "has stopped"
     assert describe_end(70) == "ended with status 70"
     assert describe_end(-signal.SIGKILL) == "was killed by signal 9 (SIGKILL)"

@@ -66,7 +66,7 @@ async def test_what_is_sent_is_stored(tmp_path: Path, transport: Transport) -> N
     assert numbers.applied() == [*range(20), *range(25, 45)]
 
 
-async def test_who_shuts_down_says_so(tmp_path: Path) -> None:
+async def test_a_shutdown_is_reported_to_the_player(tmp_path: Path) -> None:
     numbers = Numbers(tmp_path / "state.db")
     async with streams("grpc") as players:
         heard = Heard()

@@ -18,7 +18,7 @@ def test_all_names_are_there() -> None:
         lockstep.target.no_such_thing  # noqa: B018
 
 
-def test_without_psycopg_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_psycopg_the_error_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "lockstep.player.target.postgres")
     monkeypatch.setitem(sys.modules, "psycopg", None)
     with pytest.raises(ImportError, match=r"pip install -e '\.\[sql\]' in the clone"):

@@ -77,7 +77,7 @@ def test_in_a_thread_for_clients_that_block() -> None:
     assert not directory.exists()
 
 
-def test_in_a_thread_a_bad_setting_is_told() -> None:
+def test_in_a_thread_an_invalid_setting_is_reported() -> None:
     with pytest.raises(ConfigError, match="bogus"), lockstep.testing.broker_in_thread(log_flush="bogus"):
         pass
 

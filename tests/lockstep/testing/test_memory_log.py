@@ -236,7 +236,7 @@ async def test_a_fence_ends_an_append_that_somebody_still_waits_for() -> None:
     assert memory_log.end(0) == 0
 
 
-async def test_a_fence_that_fails_is_asked_again() -> None:
+async def test_a_fence_that_fails_is_retried() -> None:
     memory_log = MemoryLog(1, seed=5)
     memory_log.fence_fault_rate = 1.0
     writer = Writer(await connected(memory_log))

@@ -269,7 +269,7 @@ async def test_a_final_refusal_ends_it(running: RunningBroker) -> None:
         assert [type(each).__name__ for each in increment.told] == ["Refusal", "RefusedForGood"]
 
 
-async def test_an_offset_that_is_taken_is_not_asked_for_again_and_again(running: RunningBroker) -> None:
+async def test_a_taken_offset_is_not_requested_repeatedly(running: RunningBroker) -> None:
     """Nothing is to be waited for, so there are pauses; and the error says why."""
     topic, counters = await locked_topic(running.bootstrap_servers), Counters()
 
@@ -300,7 +300,7 @@ async def test_an_application_that_is_ahead_of_the_log_is_refused(running: Runni
         await client_of(running, topic, counters).open()
 
 
-async def test_an_application_hears_which_topic_it_is(running: RunningBroker) -> None:
+async def test_an_application_gets_its_topic(running: RunningBroker) -> None:
     topic = await locked_topic(running.bootstrap_servers)
     heard: list[str] = []
 
@@ -318,7 +318,7 @@ async def test_an_application_hears_which_topic_it_is(running: RunningBroker) ->
             await client_of(running, topic, Careful()).open()
 
 
-async def test_an_application_that_forgets_its_mark_is_told(running: RunningBroker) -> None:
+async def test_an_application_that_loses_its_high_water_mark_gets_an_error(running: RunningBroker) -> None:
     topic = await locked_topic(running.bootstrap_servers)
 
     class Forgets(Counters):
@@ -559,7 +559,7 @@ async def test_a_cancelled_transaction_leaves_the_client_whole(running: RunningB
         assert counters.counts == {(0, b"a"): 1}
 
 
-async def test_open_says_what_is_wrong(running: RunningBroker) -> None:
+async def test_open_reports_each_error(running: RunningBroker) -> None:
     class Broken(Counters):
         def high_water_mark(self, partition: int) -> int:
             raise OSError("the database is down")

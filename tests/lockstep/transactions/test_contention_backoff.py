@@ -5,7 +5,7 @@ from __future__ import annotations
 from lockstep.transactions.contention_backoff import MAX_PAUSE_S, MIN_REJECTIONS, ContentionBackoff
 
 
-def test_who_is_not_refused_does_not_wait() -> None:
+def test_a_client_without_rejections_does_not_wait() -> None:
     way = ContentionBackoff()
     assert way.pause_s(1.0) == 0.0
     for _ in range(100):
@@ -13,7 +13,7 @@ def test_who_is_not_refused_does_not_wait() -> None:
     assert way.pause_s(1.0) == 0.0
 
 
-def test_who_is_refused_waits_up_to_what_its_refusals_took() -> None:
+def test_a_rejected_client_waits_up_to_the_time_of_its_rejections() -> None:
     way = ContentionBackoff()
     for _ in range(200):
         way.record(5, 0.05)

@@ -25,7 +25,7 @@ def client_of(log: MemoryConnection, application: Application, **options: object
     return TransactionClient("", "", application, log=log, **options)  # type: ignore[arg-type]
 
 
-async def test_who_waits_for_a_feed_hears_that_it_was_closed() -> None:
+async def test_waits_for_a_subscription_fail_when_it_closes() -> None:
     memory = MemoryLog(1)
     log = memory.connect()
     client = client_of(log, Counters())
@@ -149,7 +149,7 @@ def test_what_a_thread_applies_is_not_applied_beside_it() -> None:
         assert [each.offset for each in counters.applied] == [0] and not counters.errors
 
 
-async def test_a_refusal_that_does_not_say_what_to_wait_for_is_not_asked_about_at_once() -> None:
+async def test_a_rejection_without_an_offset_is_retried_after_a_pause() -> None:
     memory, counters = MemoryLog(1), Counters()
     memory.refuse_next(100_000)
     async with client_of(memory.connect(), counters) as client:

@@ -145,14 +145,14 @@ def test_a_cut_batch_is_read_another_time() -> None:
     assert [each.value for each in found] == [b"a"] and position == 1
 
 
-def test_rot_is_not_applied() -> None:
+def test_corruption_is_not_applied() -> None:
     data = bytearray(plain(os.urandom(100)))
     data[-5] ^= 1
     with pytest.raises(CorruptBatch):
         committed_in(data, 0, 0, None)
 
 
-def test_a_refusal_says_what_the_broker_said() -> None:
+def test_a_rejection_has_the_brokers_text() -> None:
     text = (
         "LOCKSTEP_REFUSED reason=LOCK record=0 topic-partition=with-dash-3 lock=seat%2F12A mode=W hwm=-1 "
         "conflict_offset=41 estimate"

@@ -224,7 +224,7 @@ async def test_trimmed(running: RunningBroker) -> None:
     await log.close()
 
 
-async def test_a_topic_that_is_made_anew_is_another_one(running: RunningBroker) -> None:
+async def test_a_topic_that_is_made_again_is_another_one(running: RunningBroker) -> None:
     log = await opened(running)
     await log.append(wants(b"one"), 10)
     async with Client(running.bootstrap_servers) as client:
@@ -267,7 +267,7 @@ async def test_a_topic_is_made_where_that_is_wanted(running: RunningBroker) -> N
         await log.close()
 
 
-async def test_fates_are_what_they_say(running: RunningBroker) -> None:
+async def test_each_fault_has_its_effect(running: RunningBroker) -> None:
     log = await opened(running)
     log.coming.append(ARRIVES)
     assert await log.append(wants(), 10) == {0: 0} and len(log.sent) == 1

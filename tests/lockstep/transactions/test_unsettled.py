@@ -52,7 +52,7 @@ class Both(Increment):
         draft.add(b"1", key=b"a", partition=1)
 
 
-async def test_what_the_feed_has_brought_is_appended_whatever_a_fence_says() -> None:
+async def test_a_transaction_seen_by_the_subscription_is_appended_despite_a_fence() -> None:
     log, counters = HeldBack(MemoryLog(1)), Counters()
     log.has_fences = False
     async with client_of(log, counters) as client:
@@ -107,7 +107,7 @@ class Shared(Counters):
         self.counts, self.marks = dict(other.counts), dict(other.marks)
 
 
-async def test_a_feed_that_began_behind_a_try_says_nothing_about_it() -> None:
+async def test_a_subscription_that_began_after_an_attempt_does_not_decide_it() -> None:
     """The partition is assigned anew, and the state has been brought beyond the try by somebody else."""
     memory, ours, theirs = MemoryLog(1), Shared(), Counters()
     log = HeldBack(memory)
@@ -128,7 +128,7 @@ async def test_a_feed_that_began_behind_a_try_says_nothing_about_it() -> None:
         assert theirs.counts == {(0, b"a"): 1}
 
 
-async def test_a_snapshot_beyond_a_try_says_nothing_about_it() -> None:
+async def test_a_snapshot_after_an_attempt_does_not_decide_it() -> None:
     """It was trimmed, and the state comes from elsewhere."""
     memory, ours, theirs = MemoryLog(1), Shared(), Counters()
     log = HeldBack(memory)
@@ -152,7 +152,7 @@ async def test_a_snapshot_beyond_a_try_says_nothing_about_it() -> None:
         assert len(theirs.applied) == 2
 
 
-async def test_a_fence_still_tells_that_it_is_not_there() -> None:
+async def test_a_fence_still_decides_that_it_was_not_appended() -> None:
     memory, counters = MemoryLog(1), Counters()
     async with client_of(memory.connect(), counters) as client:
         await client.execute(Increment(counters))

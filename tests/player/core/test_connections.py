@@ -22,7 +22,7 @@ from tests.player.core.players import (
 from tests.support.cases import each_case
 
 
-def test_a_hello_says_whose_stream_it_is_and_where_a_new_target_begins() -> None:
+def test_a_hello_has_the_terms_and_the_first_position_of_a_new_target() -> None:
     core = player()
     core.add("a", 40, START_MS)
     core.tick(START_MS)
@@ -111,7 +111,7 @@ def test_one_that_does_not_answer_in_time_neither() -> None:
 
 
 @each_case("goes", ["cannot go on", "is stopped", "is removed"])
-def test_who_will_not_answer_any_more_is_not_waited_for(goes: str) -> None:
+def test_a_target_that_will_not_respond_is_not_waited_for(goes: str) -> None:
     core = player("a", "b")
     answer(core, "a", 30)
     assert core.ready().start_position is None
@@ -150,7 +150,7 @@ def test_a_position_that_the_log_has_not_stops_the_target() -> None:
     assert not {name for name, _ in core.ready().hellos} & {"a", "b"}
 
 
-def test_a_stopped_target_is_tried_again_when_it_is_told() -> None:
+def test_a_stopped_target_is_retried_on_request() -> None:
     core = playing("a", "b")
     core.stop("a", "paused", core.now_ms)
     assert closed(core.ready()) == [("a", 1)]
@@ -235,7 +235,7 @@ def test_a_stream_that_broke_is_not_closed() -> None:
 
 
 @each_case("started", [False, True])
-def test_who_goes_before_the_start_may_come_back(started: bool) -> None:
+def test_a_target_lost_before_the_start_may_come_back(started: bool) -> None:
     core = player("a", "b")
     answer(core, "a", 30)
     away(core, "a")

@@ -171,7 +171,7 @@ def test_a_dummy_goes_behind_what_waits() -> None:
     assert sent(core.ready()) == [[3, 7]]
 
 
-def test_no_dummies_for_who_is_near_away_or_far_behind() -> None:
+def test_no_dummies_for_targets_that_are_near_disconnected_or_far_behind() -> None:
     core = playing("a", "b", "c", dummy_every=4)
     away(core, "b")
     core.feed([], 8, core.now_ms)
@@ -209,7 +209,7 @@ def test_a_dummy_where_the_main_stream_has_gone_quiet() -> None:
     assert sent_to == {"a": [[1]], "b": [[1]]}  # once
 
 
-def test_a_target_for_which_nothing_comes_is_told_how_far_the_others_are() -> None:
+def test_a_target_without_entries_gets_the_position_of_the_main_stream() -> None:
     """Else retention would delete what is not for it, and it would seem to lack that."""
     core = playing("a", "b", dummy_every=1000, quiet_ms=10_000)
     for position in range(500):
@@ -229,7 +229,7 @@ def test_a_target_for_which_nothing_comes_is_told_how_far_the_others_are() -> No
     assert core.targets["b"].last_ack >= 497
 
 
-def test_those_that_are_behind_by_as_many_as_a_look_comes_after_are_told() -> None:
+def test_targets_without_entries_get_dummies_at_an_interval() -> None:
     core = playing("a", "b", dummy_every=4, normal=Bound(100, 10_000))
     for looks in range(1, 4):
         feed(core, range(4 * looks - 4, 4 * looks))

@@ -49,7 +49,7 @@ def test_a_player_that_was_held_up_concludes_nothing_from_that() -> None:
     )  # no heartbeats made up for
 
 
-def test_stuck_is_who_lives_and_stores_nothing_that_it_was_sent() -> None:
+def test_a_target_is_stuck_where_it_responds_and_stores_nothing() -> None:
     health = connected()
     assert looks(health, 20, False) == [HealthVerdict.BEAT] * 20  # nothing is owed
     assert looks(health, 4, True) == [HealthVerdict.BEAT] * 3 + [HealthVerdict.NO_PROGRESS]

@@ -149,7 +149,7 @@ def test_the_main_stream_waits_for_bytes_as_well() -> None:
     assert not core.has_room
 
 
-def test_a_target_added_while_playing_begins_where_it_is_told() -> None:
+def test_a_target_added_during_delivery_begins_at_the_given_position() -> None:
     core = playing("a", at=4)
     feed(core, range(5, 8), "a b")
     core.ready()

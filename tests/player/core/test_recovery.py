@@ -89,7 +89,7 @@ def test_what_waited_is_sent_at_once_where_all_was_sent_by_then() -> None:
     assert sent(core.ready()) == [[9, 10]]
 
 
-def test_only_what_is_asked_for_is_taken() -> None:
+def test_only_the_requested_range_is_taken() -> None:
     core = recovering(4, 9)
     core.ready()
     core.on_fetched("a", 2, [*entries((3, 4, 5), "b"), *entries((6, 7, 9, 10, 11), "a b")], 11, core.now_ms)
@@ -196,7 +196,7 @@ def test_a_router_that_fails_changes_nothing() -> None:
     assert (waiting(target), target.fetched_position, target.fetching) == (([], []), 4, True)
 
 
-def test_a_range_that_retention_took_is_asked_about() -> None:
+def test_a_range_deleted_by_retention_is_checked() -> None:
     core = recovering(4, 9)
     core.ready()
     core.on_range_lost("a", 2, core.now_ms)

@@ -16,7 +16,7 @@ def test_a_term_counts_while_its_stream_is_not_given_up(link: LinkState) -> None
     assert each.has_stream == (link in (LinkState.HANDSHAKE, LinkState.ANSWERED, LinkState.OPEN))
 
 
-def test_who_may_still_answer_at_the_first_try() -> None:
+def test_targets_that_may_still_respond_at_the_first_attempt() -> None:
     each = target()
     assert each.awaits_first_answer
     each.health.failures = 1
@@ -26,7 +26,7 @@ def test_who_may_still_answer_at_the_first_try() -> None:
     assert not answered.awaits_first_answer
 
 
-def test_the_main_stream_brings_what_is_not_stored_to_who_is_there() -> None:
+def test_the_main_stream_sends_what_is_not_stored_to_connected_targets() -> None:
     each = target()
     each.last_ack = 5
 

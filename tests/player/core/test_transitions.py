@@ -32,5 +32,5 @@ def test_every_state_can_be_suspended_and_nothing_goes_from_normal_to_recovery()
     assert [new for old, new in TRANSITIONS if old is N] == [S]
 
 
-def test_each_change_says_why() -> None:
+def test_each_transition_has_a_reason() -> None:
     assert all(TRANSITIONS.values())

@@ -93,7 +93,7 @@ async def test_a_target_that_answers_a_hello_again_and_again(log: MemoryLog) -> 
         assert log.asked_bounds == asked
 
 
-async def test_bounds_are_asked_after_the_greeting_has_come(log: MemoryLog) -> None:
+async def test_bounds_are_requested_after_the_handshake(log: MemoryLog) -> None:
     streams = MemoryStreams("a")
     streams["a"].hangs = True
     async with playing(log, streams):
@@ -144,7 +144,7 @@ async def test_a_target_that_takes_each_stream_and_ends_it_is_warned_of_once_a_m
     assert levels and set(levels) == {"WARNING"} and len(levels) < 3
 
 
-async def test_why_a_target_is_given_up_is_told_until_it_gets_on(
+async def test_the_reason_of_an_aborted_target_is_reported_until_it_progresses(
     log: MemoryLog, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="lockstep.player")
@@ -250,7 +250,7 @@ async def test_one_read_may_bring_more_entries_than_may_wait(log: MemoryLog) -> 
         assert play.main.entries == 95 and play.main.reads <= 3
 
 
-async def test_who_cannot_be_reached_at_the_start_blocks_nobody(log: MemoryLog) -> None:
+async def test_a_target_unreachable_at_the_start_blocks_no_other(log: MemoryLog) -> None:
     streams = MemoryStreams("gone", "silent", "there")
     streams["gone"].is_up = False
     streams["silent"].hangs = True
@@ -391,7 +391,7 @@ async def test_a_mark_beyond_the_log_stops_that_target_alone(log: MemoryLog) -> 
         await until(lambda: has_all(log, streams, "a"))
 
 
-async def test_a_fetch_that_finds_nothing_is_asked_again(log: MemoryLog) -> None:
+async def test_an_empty_fetch_is_repeated(log: MemoryLog) -> None:
     streams = MemoryStreams("a", "b")
     async with playing(log, streams) as play:
         log.append("a b")
@@ -405,7 +405,7 @@ async def test_a_fetch_that_finds_nothing_is_asked_again(log: MemoryLog) -> None
         assert play.target_counters("a").fetches >= 3 and play.target_counters("a").recoveries == 1
 
 
-async def test_the_first_record_for_nobody_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
+async def test_the_first_record_without_a_target_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     for _ in range(2):  # a playing each
         log, streams = MemoryLog(), MemoryStreams("a")
         async with playing(log, streams) as play:
@@ -449,7 +449,7 @@ async def test_targets_come_and_go(log: MemoryLog) -> None:
             play.stop("nobody", "")
 
 
-async def test_what_is_told_from_within_a_step_waits_for_its_end(log: MemoryLog) -> None:
+async def test_an_event_within_a_step_waits_for_its_end(log: MemoryLog) -> None:
     """A transport that fails a stream, or answers on it, while it opens it."""
     streams = MemoryStreams("a", "b", at_once=True)
     streams["b"].mark = Mark(LOG_ID, 1, 1, 100)

@@ -16,7 +16,7 @@ def test_the_same_bytes_for_each_once() -> None:
     assert part.partition == 3
 
 
-def test_who_comes_and_goes_in_a_mapping() -> None:
+def test_targets_added_and_removed_in_a_mapping() -> None:
     names = {"a": 1}
     everything = BroadcastRouter(names)
     names["b"] = 2

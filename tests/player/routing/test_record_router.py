@@ -93,7 +93,7 @@ def test_nobody_gets_anything() -> None:
     assert parts(batch(b"", b"")) == {}
 
 
-def test_a_name_that_is_said_twice_is_said_once() -> None:
+def test_a_repeated_name_counts_once() -> None:
     found = parts(batch(b"a b a", b"b"))
     assert [each.offset for each in records(found["a"])] == [BASE]
 

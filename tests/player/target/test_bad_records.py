@@ -99,7 +99,7 @@ async def test_a_part_that_is_no_batch_is_named_by_its_position(streams: Streams
     assert (await answered.ended()).startswith("topic-0 offset 7: MalformedBatch: ")
 
 
-async def test_a_store_that_another_process_changed_says_what_a_target_needs(
+async def test_a_store_that_another_process_changed_reports_what_is_missing(
     streams: Streams, tmp_path: Path
 ) -> None:
     session, answered = await streams.greeted(-1)

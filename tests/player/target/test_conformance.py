@@ -59,13 +59,13 @@ def greet(stream: Streams, terms: tuple[int, int], first_position: int = 0) -> t
 
 
 @pytest.mark.parametrize("first_position", [0, 1, 1000, 1 << 40])
-def test_a_target_without_a_mark_begins_where_the_hello_says(stream: Streams, first_position: int) -> None:
+def test_a_target_without_a_mark_begins_at_the_hellos_position(stream: Streams, first_position: int) -> None:
     assert greet(stream, (1, 1), first_position)[1] == first_position - 1
     assert greet(stream, (1, 2), first_position + 500)[1] == first_position - 1, "from then on it has a mark"
 
 
 @pytest.mark.parametrize("terms", [(5, 7), (5, 6), (4, 8), (0, 0), (5, 0)], ids=str)
-def test_stale_terms_are_told_the_newest(stream: Streams, terms: tuple[int, int]) -> None:
+def test_stale_terms_get_the_newest_in_the_response(stream: Streams, terms: tuple[int, int]) -> None:
     newest, _ = greet(stream, (5, 7))
     late = stream()
     late.hello(LOG, terms)

@@ -133,7 +133,7 @@ def test_apply_is_a_plain_function() -> None:
         FileStore("marks", later)
 
 
-def test_an_application_that_came_as_far_as_it_says(tmp_path: Path) -> None:
+def test_an_application_that_has_applied_some_entries(tmp_path: Path) -> None:
     says = [1, 9, -5]
 
     def apply(delivered: Delivered) -> None:

@@ -58,7 +58,7 @@ async def test_what_may_be_returned() -> None:
             check_applied(unapplied)
 
 
-def test_the_error_says_why() -> None:
+def test_the_error_has_the_reason() -> None:
     assert (
         str(ForbiddenInApply("COMMIT"))
         == "COMMIT: the transaction holds the mark as well, and ends after apply"

@@ -160,7 +160,7 @@ def test_processes_make_the_table_at_once(postgres_ledger: PostgresLedger) -> No
             each.result(PATIENCE_S)
 
 
-def test_who_hangs_in_a_transaction_loses_it(postgres_ledger: PostgresLedger) -> None:
+def test_a_process_that_hangs_in_a_transaction_loses_it(postgres_ledger: PostgresLedger) -> None:
     """As a process does that is stopped: the one that replaces it does not wait for ever."""
     applying, go_on = threading.Event(), threading.Event()
 

@@ -53,7 +53,7 @@ def test_what_is_delivered_together() -> None:
     assert Delivered(name, 6, 9, []).records == []
 
 
-def test_entries_of_several_partitions_say_theirs() -> None:
+def test_entries_of_several_partitions_have_theirs() -> None:
     entries = open_parts([Part(9, payload(7, 3), 1, 2), Part(12, payload(7), 1, 0)], -1)
     assert [(entry.partition, [each.offset for each in entry.records]) for entry in entries] == [
         (2, [7, 8, 9]),

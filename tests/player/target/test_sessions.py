@@ -256,7 +256,7 @@ async def test_a_hello_with_old_terms_is_stale(sessions: StoreSessions, store: M
     assert ("stale", 6, 1) in answered.said
 
 
-async def test_a_hello_without_terms_asks_and_leaves_nothing(
+async def test_a_hello_without_terms_reads_the_position_and_stores_nothing(
     sessions: StoreSessions, store: MemoryStore
 ) -> None:
     asked = Answered()
@@ -291,7 +291,7 @@ async def test_a_greeting_awaits_the_running_transaction(threaded: StoreSessions
     assert store.transactions == [([0], 0), ([1], 1)]
 
 
-async def test_a_process_that_was_replaced_says_so(sessions: StoreSessions, store: MemoryStore) -> None:
+async def test_a_replaced_process_reports_that(sessions: StoreSessions, store: MemoryStore) -> None:
     """Two processes of one target race for one store: the one that was greeted last wins."""
     old_session, old = await Streams(sessions).greeted(-1)
     newer = StoreSessions(store)

@@ -39,7 +39,7 @@ def positions(accepted: Accepted) -> tuple[list[int], int]:
     return [part.position for part in accepted.parts], accepted.mark.position
 
 
-def test_a_new_target_begins_where_it_is_told() -> None:
+def test_a_new_target_begins_at_the_given_position() -> None:
     marks = TargetPosition(LOG_ID, None)
     mark = marks.hello(hello(1, 1, first_position=40))
     assert mark == Mark(LOG_ID, 1, 1, 39)
@@ -61,7 +61,7 @@ def test_a_mark_belongs_to_one_log() -> None:
         TargetPosition(LOG_ID, None).hello(Hello("cluster/topic/1", 1, 1, 0))
 
 
-def test_an_older_stream_is_not_heard_from_the_hello_on() -> None:
+def test_an_older_stream_is_ignored_from_the_hello_on() -> None:
     marks = greeted(terms=(3, 2))
     under_way = marks.receive((3, 2), batch(10, 11, 12))
     mark = marks.hello(hello(3, 3))

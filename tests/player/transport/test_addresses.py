@@ -18,12 +18,12 @@ from tests.support.cases import each_case
         ("[::1]:65535", ("::1", 65535)),
     ],
 )
-def test_what_it_says(address: str, said: str | tuple[str, int]) -> None:
+def test_valid_addresses(address: str, said: str | tuple[str, int]) -> None:
     assert parse_address(address) == said
 
 
 @each_case("address", ["", "unix:", "host", "host:", ":9000", "host:x", "host:65536", "::1:9000", "host:²"])
-def test_what_says_nothing(address: str) -> None:
+def test_invalid_addresses(address: str) -> None:
     with pytest.raises(ValueError, match=r"address|neither"):
         parse_address(address)
 

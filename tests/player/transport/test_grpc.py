@@ -135,7 +135,7 @@ class Lingering(Served):
             await self.until(lambda: not self.lingers)
 
 
-async def test_a_session_hears_of_the_end_though_the_call_is_cancelled_while_it_ends() -> None:
+async def test_a_session_gets_the_end_though_the_call_is_cancelled_meanwhile() -> None:
     class Slow(Target):
         def open_session(self, handshake: Handshake, responder: Responder) -> Served:
             responder.accept(0)
@@ -201,7 +201,7 @@ async def test_an_answer_that_is_none() -> None:
         await streams.close()
 
 
-async def test_what_fails_in_who_listens_is_told_as_the_end() -> None:
+async def test_a_failure_of_the_listener_is_reported_as_the_end() -> None:
     class Failing(Heard):
         def on_greeted(self, position: int) -> None:
             raise ZeroDivisionError

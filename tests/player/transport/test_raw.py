@@ -199,7 +199,7 @@ async def test_an_answer_that_is_none(data: bytes) -> None:
     assert [kind for kind, _ in heard.all] == ["closed"]
 
 
-async def test_what_fails_in_who_listens_is_told_as_the_end() -> None:
+async def test_a_failure_of_the_listener_is_reported_as_the_end() -> None:
     class Failing(Heard):
         def on_greeted(self, position: int) -> None:
             raise ZeroDivisionError

@@ -103,7 +103,7 @@ async def test_of_many_acknowledgements_the_last_one_always_comes(kind: Kind) ->
     await heard.until(lambda: heard.of("acknowledged")[-1:] == [4999])
 
 
-async def test_stale_is_said_and_ends_the_stream(kind: Kind) -> None:
+async def test_stale_is_sent_and_ends_the_stream(kind: Kind) -> None:
     target, heard = Target(answers_hello=False), Heard()
     address = await kind.serve(target)
     stream = kind.streams().open(address, handshake(), heard)
@@ -160,7 +160,7 @@ async def test_a_session_that_fails_ends_its_stream_alone(on_sockets: Kind) -> N
     await good.told("acknowledged")
 
 
-async def test_a_player_closes_and_hears_nothing_more(kind: Kind) -> None:
+async def test_a_player_closes_and_gets_no_more_events(kind: Kind) -> None:
     target, heard = Target(acknowledges=False), Heard()
     address = await kind.serve(target)
     streams = kind.streams()
@@ -280,7 +280,7 @@ async def test_a_batch_above_the_limit_of_the_target(on_sockets: Kind) -> None:
     assert not served.batches
 
 
-async def test_a_peer_that_accepts_and_says_nothing(on_sockets: Kind) -> None:
+async def test_a_peer_that_accepts_and_sends_nothing(on_sockets: Kind) -> None:
     """Half open, or stopped: nothing is told, and closing does not wait for it."""
     if on_sockets.name.endswith("-unix"):
         listener = socket.socket(socket.AF_UNIX)

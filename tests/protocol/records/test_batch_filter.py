@@ -126,7 +126,7 @@ LIMIT = 1 << 63
 
 @each_case("codec", [Codec.NONE, Codec.ZSTD])
 @each_case("base", [LIMIT - 1, -LIMIT, -LIMIT + 7, 0])
-def test_times_that_no_clock_says_keep_no_batch_from_being_made(base: int, codec: Codec) -> None:
+def test_batches_are_built_with_impossible_timestamps(base: int, codec: Codec) -> None:
     builder = BatchBuilder(codec)
     for at in range(4):
         builder.append(b"v", b"k%d" % at, timestamp_ms=at * 1000)

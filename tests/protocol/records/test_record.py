@@ -192,7 +192,7 @@ def test_a_time_beyond_64_bits_goes_on_from_the_least_as_in_java() -> None:
         assert [record.timestamp for record in iter_records(batch)] == times
 
 
-def test_a_record_says_all_that_it_is() -> None:
+def test_a_records_repr_has_all_fields() -> None:
     text = "Record(offset=7, timestamp=5, key=b'k', value=None, headers=[('a', b'x')])"
     assert repr(Record(7, 5, b"k", None, [("a", b"x")])) == text
 
@@ -298,7 +298,7 @@ def record(content: bytes) -> bytes:
         (b"\x80" * 70, 1),
     ],
 )
-def test_bodies_that_are_not_what_the_header_says(body: bytes, count: int) -> None:
+def test_bodies_that_contradict_their_header(body: bytes, count: int) -> None:
     with pytest.raises(MalformedBatch):
         key_values(batch_of(body, count))
     for read in (iter_records, key_values, all_headers):

@@ -138,7 +138,7 @@ def test_moved_leaders_are_looked_up_again(cluster: ClusterClient, new_topic: Ne
     assert len({id(each) for each in asked}) == 3, "each time of fresh metadata"
 
 
-def test_other_refusals_are_not_asked_again(cluster: ClusterClient) -> None:
+def test_other_errors_are_not_retried(cluster: ClusterClient) -> None:
     asked: list[int] = []
 
     def ask() -> None:
@@ -150,7 +150,7 @@ def test_other_refusals_are_not_asked_again(cluster: ClusterClient) -> None:
     assert len(asked) == 1
 
 
-def test_also_asked_again_until_time_is_up(running: lockstep.testing.RunningBroker) -> None:
+def test_retried_until_the_timeout(running: lockstep.testing.RunningBroker) -> None:
     asked: list[int] = []
 
     def ask() -> None:
@@ -162,7 +162,7 @@ def test_also_asked_again_until_time_is_up(running: lockstep.testing.RunningBrok
     assert len(asked) > 1
 
 
-def test_who_knows_no_leader_for_long_is_asked_no_more(
+def test_a_broker_without_a_leader_for_long_is_not_tried_again(
     running: lockstep.testing.RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It may be cut off from the others, and answer all the same."""
@@ -188,7 +188,7 @@ def test_who_knows_no_leader_for_long_is_asked_no_more(
             assert len(asked) > 3
 
 
-def test_who_closes_connections_for_long_is_asked_no_more(
+def test_a_broker_that_closes_connections_for_long_is_not_tried_again(
     running: lockstep.testing.RunningBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a broker does that does not know all topics yet; who does not answer at all is asked last."""
@@ -212,7 +212,7 @@ def test_who_closes_connections_for_long_is_asked_no_more(
             assert asked > 3 and cluster.any() is cluster._connections["127.0.0.1", running.port]
 
 
-def test_topics_that_have_no_leader_yet_are_asked_for_again(
+def test_topics_without_a_leader_yet_are_requested_again(
     cluster: ClusterClient, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, answers = new_topic(), 0

@@ -9,7 +9,7 @@ from spark_connector.connection import BrokerError, ClusterClient, topic_configs
 from tests.spark_connector.conftest import NewTopic
 
 
-def test_what_is_asked_for_is_told(cluster: ClusterClient, new_topic: NewTopic) -> None:
+def test_the_requested_configs_are_returned(cluster: ClusterClient, new_topic: NewTopic) -> None:
     found = topic_configs(cluster, new_topic(), ["retention.bytes", "cleanup.policy", "nobody.knows.it"])
     assert found == {"retention.bytes": "-1", "cleanup.policy": "delete"}
 

@@ -65,7 +65,7 @@ class Led:
 
 
 @each_case("committed", [False, True])
-def test_each_leader_is_asked_once(committed: bool) -> None:
+def test_each_leader_gets_one_request(committed: bool) -> None:
     one, two = Leader(100), Leader(200)
     led: Any = Led({("a", 0): one, ("a", 1): two, ("a", 2): one, ("b", 0): one})
     wanted = {("a", 0): LATEST, ("a", 1): EARLIEST, ("a", 2): 5, ("b", 0): LATEST}
@@ -80,7 +80,7 @@ def test_each_leader_is_asked_once(committed: bool) -> None:
     assert led.retriable == []
 
 
-def test_nothing_is_asked_about_nothing() -> None:
+def test_no_request_for_no_partitions() -> None:
     assert list_offsets(Led({}), {}) == {}  # type: ignore[arg-type]
 
 
@@ -106,7 +106,7 @@ def test_of_a_broker(cluster: ClusterClient, new_topic: NewTopic) -> None:
     assert list_offsets(cluster, {(one, 0): 1500, (one, 1): 1500}) == {(one, 0): -1, (one, 1): 2}
 
 
-def test_a_topic_that_settles_is_asked_about_again(
+def test_a_topic_that_gets_its_leaders_is_requested_again(
     cluster: ClusterClient, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic, leader, unsettled = new_topic(), cluster.leader, [1, 1]

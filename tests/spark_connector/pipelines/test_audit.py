@@ -83,7 +83,7 @@ def test_another_order_is_refused(tmp_path: Path) -> None:
         (["-b", "said:3"], 'bootstrap = "file:2"', "env:1", "said:3"),
     ],
 )
-def test_whose_brokers_are_asked(
+def test_which_brokers_get_the_requests(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     words: list[str],

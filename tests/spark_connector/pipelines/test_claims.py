@@ -126,7 +126,7 @@ def test_a_topic_that_is_gone_or_re_created_is_refused(
 
 
 @pytest.mark.parametrize("text", ["", "{", json.dumps({"topic": "x"})])
-def test_a_file_that_is_none_is_said(cluster: ClusterClient, tmp_path: Path, name: str, text: str) -> None:
+def test_an_invalid_file_is_reported(cluster: ClusterClient, tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / f"{name}.claim.json").write_text(text)
     with pytest.raises(PipelineFailed, match="cannot be read"):
         made(cluster, tmp_path, name)

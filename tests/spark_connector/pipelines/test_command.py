@@ -144,7 +144,7 @@ def test_stores_must_be_those_of_the_player(tmp_path: Path, capsys: pytest.Captu
         (["audit", "--player", "f", "--store", "a=b"], None),
     ],
 )
-def test_only_who_writes_or_reads_tables_needs_jars_for_them(
+def test_only_pipelines_with_tables_need_their_jars(
     line: list[str], wanted: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[dict[str, str]] = []
@@ -173,7 +173,7 @@ def test_only_who_writes_or_reads_tables_needs_jars_for_them(
     assert ("spark.sql.extensions" in made[0]) == (wanted == "delta")
 
 
-def test_of_a_failed_task_the_cause_is_told() -> None:
+def test_the_cause_of_a_failed_task_is_reported() -> None:
     text = (
         "Job aborted\n  Traceback (most recent call last):\n  File x, line 1\n"
         "org.apache.spark.PythonException: Traceback (most recent call last):\n  File y, line 2\n    raise\n"
@@ -185,7 +185,7 @@ def test_of_a_failed_task_the_cause_is_told() -> None:
     assert command.summary_line("") == ""
 
 
-def test_of_what_java_raised_the_second_line_is_told() -> None:
+def test_the_second_line_of_a_java_error_is_reported() -> None:
     text = "An error occurred while calling o55.select.\n: java.io.IOException: disk\n\tat java.base/java\n"
     assert command.summary_line(text) == "java.io.IOException: disk"
     assert command.summary_line("An error occurred while calling o55.select.") != ""
@@ -214,7 +214,7 @@ def test_a_store_in_postgresql_without_psycopg(monkeypatch: pytest.MonkeyPatch) 
         pass
 
 
-def test_without_pyspark_the_error_says_how_to_get_it(
+def test_without_pyspark_the_error_has_the_install_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyspark", None)

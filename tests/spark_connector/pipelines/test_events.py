@@ -25,21 +25,21 @@ FORMERLY = (
 """As it stands in checkpoints that were made up to November 2026."""
 
 
-def test_contents_are_said_in_arguments() -> None:
+def test_contents_are_given_by_arguments() -> None:
     assert contents("orders", SHAPE, 2) == IN_WORDS
     assert contents("orders", replace(SHAPE, first_ms=-5), 2) == (
         f"{IN_WORDS}, over 86400000 ms from -5 ms after 1970 on"
     )
 
 
-def test_whatever_differs_is_said() -> None:
+def test_each_difference_is_reported() -> None:
     shapes = [SHAPE, *(replace(SHAPE, **{name: 77}) for name in vars(SHAPE))]
     said = {contents(topic, shape, count) for topic in TOPICS for shape in shapes for count in (1, 2)}
     assert len(said) == len(TOPICS) * len(shapes) * 2
 
 
 @each_case("shape", [SHAPE, Shape(), Shape(seed=-1, first_ms=-5, span_ms=7)])
-def test_what_older_runs_said_is_said_again(shape: Shape) -> None:
+def test_the_output_of_older_runs_is_printed_again(shape: Shape) -> None:
     formerly = f"orders of {shape}, by key over 2 partitions"
     assert canonical_contents(formerly) == contents("orders", shape, 2)
     assert canonical_contents(FORMERLY.format("orders")) == IN_WORDS

@@ -152,7 +152,7 @@ def test_a_row_that_is_too_large_is_the_users_to_know(cluster: ClusterClient, tm
     assert rows_of(stored(cluster, name)) == [row(0)]
 
 
-def test_sequences_begin_anew_after_the_last_one(cluster: ClusterClient, claimed: TopicClaim) -> None:
+def test_sequences_begin_again_after_the_last_one(cluster: ClusterClient, claimed: TopicClaim) -> None:
     """2**31 rows are too many for a test: the broker is told of a producer that stands just before."""
     appender = PartitionAppender(cluster, claimed, 0, SMALL)
     near = (1 << 31) - 10

@@ -10,7 +10,7 @@ import pytest
 from spark_connector.pipelines.progress import ProgressReporter
 
 
-def test_waiting_is_said_once_and_rows_every_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_is_printed_once_and_rows_every_two_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 100.0
     monkeypatch.setattr(time, "monotonic", lambda: now)
     out = io.StringIO()

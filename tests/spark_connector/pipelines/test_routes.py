@@ -50,7 +50,7 @@ def written(directory: Path, route: str) -> Path:
 @pytest.mark.parametrize("route", list(ROUTES))
 @settings(deadline=None)
 @given(records=st.lists(RECORDS, min_size=1, max_size=5))
-def test_it_says_what_the_player_does(
+def test_it_describes_what_the_player_does(
     tmp_path_factory: pytest.TempPathFactory,
     route: str,
     records: list[tuple[bytes | None, bytes | None, object]],
@@ -111,7 +111,7 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
         routes.read(tmp_path / "absent.toml")
 
 
-def test_a_function_that_fails_says_for_which_record(tmp_path: Path) -> None:
+def test_the_error_of_a_function_names_the_record(tmp_path: Path) -> None:
     path = written(tmp_path, '[route]\nby = "function"\nfunction = "operator:index"\n')
     with pytest.raises(PipelineFailed, match="record at 41"):
         TargetRouter(routes.read(path))(Record(41, 0, None, None, []))

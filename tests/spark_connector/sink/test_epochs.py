@@ -366,7 +366,7 @@ def test_a_commit_topic_that_was_chosen_forgets_nothing(
         commit_topic(cluster, query, [topic], name)
 
 
-def test_other_brokers_are_told(cluster: ClusterClient, query: str) -> None:
+def test_other_brokers_are_reported(cluster: ClusterClient, query: str) -> None:
     connection = cluster.any()
     known = dict(connection.features)
     connection.features.clear()

@@ -209,7 +209,7 @@ def test_a_topic_that_is_gone(running: RunningBroker, cluster: ClusterClient, ne
             read(other, wanted)
 
 
-def test_a_topic_that_goes_while_it_is_asked_what_there_is(
+def test_a_topic_that_is_deleted_while_its_offsets_are_requested(
     running: RunningBroker, new_topic: NewTopic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = new_topic()

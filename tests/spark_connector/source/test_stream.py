@@ -197,7 +197,7 @@ def test_checkpoints_of_former_versions(
 
 @pytest.mark.parametrize("stream", [False], indirect=True)
 @pytest.mark.parametrize("way", ["default", "named", "time"])
-def test_where_the_end_is_asked_for_first(
+def test_where_the_end_is_requested_first(
     cluster: ClusterClient, new_topic: NewTopic, readers: Readers, way: str
 ) -> None:
     topic = two_partitions(cluster, new_topic)

@@ -179,7 +179,7 @@ def test_an_index_of_runs_has_the_rows_of_their_batches(batches: Batches, place:
 
 
 @given(BATCH_LISTS, BATCH_LISTS, st.data())
-def test_what_is_asked_of_runs_is_answered_as_of_batches(
+def test_lookups_in_runs_give_what_lookups_in_batches_give(
     first: Batches, second: Batches, data: st.DataObject
 ) -> None:
     index, one_by_one = BatchIndex(), BatchIndex()

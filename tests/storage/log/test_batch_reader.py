@@ -217,7 +217,7 @@ def assert_same_answers(log: DataLog, plain: DataLog) -> None:
 
 @settings(max_examples=40)
 @given(FRAMES, st.data())
-def test_a_log_answers_as_its_frames_say_whatever_becomes_of_it(
+def test_a_log_reads_as_its_frames_after_any_change(
     frames: list[Batches], data: st.DataObject
 ) -> None:
     """As it was written, opened again, cleaned, truncated within a segment, and written on."""

@@ -177,7 +177,7 @@ class Tally:
 
 
 @each_case(("flags", "by_leader"), [(0, False), (0, True), (ENTRY_TRANSACTIONAL, False)])
-def test_recent_frames_hold_no_more_after_all_who_read_them(
+def test_recent_frames_hold_no_more_memory_after_all_their_readers(
     tmp_path: Path, flags: int, by_leader: bool
 ) -> None:
     topic = b"t" * 16

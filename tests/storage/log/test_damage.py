@@ -82,7 +82,7 @@ def test_a_read_ends_before_a_batch_that_changed_and_begins_with_none(byte: int)
 
 
 @each_case("index_format", [1, 2])
-def test_index_files_of_former_formats_serve_and_a_scrub_writes_them_anew(index_format: int) -> None:
+def test_index_files_of_former_formats_serve_and_a_scrub_writes_them_again(index_format: int) -> None:
     log, _, disk = two_logs()
     whole = read(log, 0)
     log.close()

@@ -171,7 +171,7 @@ def test_a_segment_that_cannot_be_read_is_named_by_its_index_or_by_its_neighbour
     assert named(found) == offsets_of(lost) | {(last[0], each) for each in range(last[1], last[2] + 1)}
 
 
-def test_rot_at_the_end_of_what_was_flushed_is_damage_and_a_torn_end_is_not() -> None:
+def test_corruption_at_the_end_of_what_was_flushed_is_damage_and_a_torn_end_is_not() -> None:
     stopped = Stopped()
     active = stopped.active
     last = stopped.frames[active][-1]

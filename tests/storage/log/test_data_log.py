@@ -195,7 +195,7 @@ def test_what_comes_before_an_entry_is_freed_only_below_the_older_checkpoint(tmp
     log.close()
 
 
-def test_hard_state_survives_and_one_rotten_slot_does_no_harm(tmp_path: Path) -> None:
+def test_hard_state_survives_and_one_corrupt_slot_does_no_harm(tmp_path: Path) -> None:
     log = DataLog.open(tmp_path / "g", 1, SMALL)
     log.save_hard_state(HardState(5, 2, 9))
     log.close()
@@ -366,7 +366,7 @@ def test_a_kind_of_frame_that_is_not_known_is_a_newer_formats(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("memory", [False, True])
-def test_an_origin_is_told_once(tmp_path: Path, memory: bool) -> None:
+def test_an_origin_is_reported_once(tmp_path: Path, memory: bool) -> None:
     log = MemoryLog(1) if memory else DataLog.open(tmp_path / "g", 1, SMALL)
     assert not log.has_origin
     assert [log.origin(told) for told in (b"first", b"later")] == [b"first", b"first"]

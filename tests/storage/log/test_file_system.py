@@ -18,7 +18,7 @@ needs_call = pytest.mark.skipif(file_system._SYNC_FILE_RANGE is None, reason="no
 
 
 @needs_call
-def test_a_write_back_that_fails_is_told(tmp_path: Path) -> None:
+def test_a_write_back_that_fails_is_reported(tmp_path: Path) -> None:
     fs = RealFileSystem()
     fd = fs.open(tmp_path / "file", create=True)
     fs.pwritev(fd, [b"x" * 10_000], 0)

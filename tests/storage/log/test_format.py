@@ -101,7 +101,7 @@ def reheaded(frame: Frame, chain: int, **changed: int) -> bytes:
         ({"payload": 1}, "different lengths|impossible"),
     ],
 )
-def test_headers_that_say_other_things_are_refused(changed: dict[str, int], match: str) -> None:
+def test_headers_with_other_content_are_rejected(changed: dict[str, int], match: str) -> None:
     frame = some()[1]
     chain = chain_of(some()[0].head or b"")
     with pytest.raises(ValueError, match=match):

@@ -378,7 +378,7 @@ def test_hard_state_that_cannot_be_flushed_is_final() -> None:
         log.save_hard_state(HardState(3, 1, 1))
 
 
-def test_a_new_directory_without_room_says_so() -> None:
+def test_a_new_directory_without_space_is_reported() -> None:
     disk = SimulatedFileSystem(capacity_bytes=1 << 20)
     with pytest.raises(StorageFull):
         DataLog.open(DIRECTORY, GROUP, LogOptions(), disk)

@@ -391,7 +391,7 @@ def test_a_sector_that_cannot_be_read_costs_its_own_frame(index: int) -> None:
     agree(log, model)
 
 
-def test_of_two_damaged_frames_all_between_them_is_asked_for() -> None:
+def test_all_frames_between_two_damaged_ones_are_requested() -> None:
     log, model, _, disk = on_a_simulated_disk(8)
     log.join()
     damage(log, disk, 5, "batch")
@@ -465,7 +465,7 @@ def test_the_first_joined_segment_may_begin_later() -> None:
     assert [frame.index for frame in found] == list(range(6, 17)) and all(map(same, found, frames))
 
 
-def test_a_segment_that_has_rotted_is_not_joined_and_is_named() -> None:
+def test_a_segment_that_is_corrupt_is_not_joined_and_is_named() -> None:
     log, _, _, disk = on_a_simulated_disk(4)
     disk._inodes[disk._names["0000000000000002.segment"]].data[5000] ^= 1
     with pytest.raises(CorruptLog):
@@ -502,7 +502,7 @@ def test_a_joined_segment_that_is_missing_or_not_below_the_checkpoint_is_damage(
         opened(Image(beyond))
 
 
-def test_a_lost_hard_state_is_made_anew_over_joined_segments(tmp_path: Path) -> None:
+def test_a_lost_hard_state_is_made_again_over_joined_segments(tmp_path: Path) -> None:
     for half_done in (False, True):
         if half_done:
             disk, model, _ = unfinished()
@@ -564,7 +564,7 @@ def test_damaged_batches_that_are_deleted_are_dropped_and_those_that_live_are_no
         plain.drop_deleted_damage(1, lambda number: 0)
 
 
-def test_what_comes_before_a_sector_that_cannot_be_read_is_asked_of_nobody() -> None:
+def test_frames_before_an_unreadable_sector_are_not_requested() -> None:
     log, model, _, disk = on_a_simulated_disk(8)
     log.join()
     (name,) = joined_names(disk)

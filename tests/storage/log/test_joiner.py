@@ -347,7 +347,7 @@ def test_a_segment_that_cannot_be_read_keeps_no_other_from_being_joined(
 
 
 @pytest.mark.parametrize("operation", ["create", "write", "write_back", "flush"])
-def test_a_joined_file_that_cannot_be_written_is_no_full_disk_and_no_rot(operation: str) -> None:
+def test_a_joined_file_that_cannot_be_written_is_no_full_disk_and_no_corruption(operation: str) -> None:
     log, model, _, disk = on_a_simulated_disk(4)
     disk.fault = lambda what, name: (
         OSError(errno.EIO, "Input/output error") if what == operation and ".join.tmp" in name else None
@@ -361,7 +361,7 @@ def test_a_joined_file_that_cannot_be_written_is_no_full_disk_and_no_rot(operati
     agree(log, model)
 
 
-def test_an_error_that_is_no_rot_ends_the_pass_as_it_is() -> None:
+def test_an_error_that_is_no_corruption_ends_the_pass_as_it_is() -> None:
     log, model, _, disk = on_a_simulated_disk(4)
     disk.fault = lambda what, name: OSError(errno.ENOMEM, "no memory") if what == "read" else None
     with pytest.raises(OSError, match="no memory") as raised:

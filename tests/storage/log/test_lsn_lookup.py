@@ -89,7 +89,7 @@ def test_every_lsn_and_every_offset(tmp_path: Path) -> None:
     log.close()
 
 
-def test_segments_of_others_are_passed_over_and_gaps_are_told(tmp_path: Path) -> None:
+def test_segments_of_other_partitions_are_skipped_and_gaps_are_reported(tmp_path: Path) -> None:
     log, make = DataLog.open(tmp_path / "g", 1, SMALL), FrameMaker()
     frames: list[Frame] = []
 

@@ -14,7 +14,7 @@ from tests.storage.log.test_join_faults import joined_names
 OLD, NEW = "0000000000000001-0000000000000002-00000001", "0000000000000001-0000000000000004-00000002"
 
 
-def test_an_index_file_says_which_joined_file_is_missing() -> None:
+def test_an_index_file_identifies_the_missing_joined_file() -> None:
     names = [f"{OLD}.index", f"{NEW}.index", "0000000000000005.segment", "0000000000000005.index"]
     found = joined_file_of(names, 2)
     assert found is not None and found.name == f"{NEW}.segment"

@@ -14,7 +14,7 @@ from tests.storage.log.test_segment_compaction import agree, reopened, two_logs
 from tests.support.cases import each_case
 
 
-def test_a_segment_that_the_disk_cannot_read_has_rotted() -> None:
+def test_a_segment_that_the_disk_cannot_read_is_corrupt() -> None:
     log, model, disk = two_logs()
     segment = log.segments()[0]
     name = f"{segment.sequence:016d}.segment"

@@ -111,7 +111,7 @@ def test_any_damage_is_refused_repaired_or_seen(checkpoints: bool, tmp_path: Pat
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == image.files
 
 
-def test_rot_names_file_and_place_and_a_torn_tail_is_cut(tmp_path: Path) -> None:
+def test_corruption_names_file_and_place_and_a_torn_tail_is_cut(tmp_path: Path) -> None:
     world = World()
     frames = [world.make.data((1, 1, bytes([i + 1]) * 300)) for i in range(6)]
     for frame in frames:
@@ -161,7 +161,7 @@ def test_frames_of_another_place_or_group_never_verify() -> None:
 
 
 @each_case("byte", [0, 7, 8, 11])
-def test_rot_in_an_offset_or_a_length_is_seen_by_the_read(byte: int) -> None:
+def test_corruption_in_an_offset_or_a_length_is_seen_by_the_read(byte: int) -> None:
     """Below the checkpoint nothing is scanned at open, and a batch's own CRC leaves its first bytes out."""
     world = closed_world()
     image = world.disk.now()
@@ -176,7 +176,7 @@ def test_rot_in_an_offset_or_a_length_is_seen_by_the_read(byte: int) -> None:
         log.read_cold(damage.local_id, damage.first_offset, 1 << 30, 1 << 40)
 
 
-def test_a_rotten_newest_checkpoint_costs_a_longer_replay() -> None:
+def test_a_corrupt_newest_checkpoint_costs_a_longer_replay() -> None:
     world = closed_world()
     image = world.disk.now()
     names = sorted(n for n in image.files if n.startswith("checkpoint-"))

@@ -32,7 +32,7 @@ def flipped(data: bytes, at: int) -> bytes:
 
 
 @each_case("checkpoints", [False, True])
-def test_rot_above_the_checkpoint_is_cut_away(checkpoints: bool) -> None:
+def test_corruption_above_the_checkpoint_is_cut_away(checkpoints: bool) -> None:
     """Segment header, marker, frame header, directory and payload of the first write of each segment."""
     world = closed_world(checkpoints)
     image = world.disk.now()
@@ -91,7 +91,7 @@ def test_any_damage_is_salvaged_or_refused() -> None:
 
 
 @each_case("damage_more", [False, True])
-def test_a_lost_hard_state_is_made_anew_with_another_incarnation(damage_more: bool) -> None:
+def test_a_lost_hard_state_is_made_again_with_another_incarnation(damage_more: bool) -> None:
     world = closed_world()
     image = world.disk.now()
     files = {**image.files, "state": bytes(8192)}
@@ -262,7 +262,7 @@ def test_salvage_names_a_missing_joined_file_by_its_index() -> None:
         salvage_small(files | {"state": bytes(8192)})
 
 
-def test_salvage_says_which_segment_it_passed_over() -> None:
+def test_salvage_reports_the_segment_that_it_skipped() -> None:
     """Without its index file a missing segment cannot be told from a freed one."""
     log = salvage_small(without(["0000000000000003.segment", "0000000000000003.index"]))
     assert log.segments()[0].sequence == 4

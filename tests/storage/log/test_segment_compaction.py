@@ -94,7 +94,7 @@ PLACES = {
 
 
 @each_case("place", PLACES)
-def test_rot_is_found_and_repaired_from_another_node(place: str) -> None:
+def test_corruption_is_found_and_repaired_from_another_node(place: str) -> None:
     log, model, disk = two_logs()
     for segment in log.segments()[:3]:
         assert log.scrub(segment.sequence) is None
@@ -115,7 +115,7 @@ def test_rot_is_found_and_repaired_from_another_node(place: str) -> None:
         assert [log.scrub(segment.sequence) for segment in log.segments()] == [None] * len(log.segments())
 
 
-def test_a_rotten_index_file_is_made_again_from_the_frames() -> None:
+def test_a_corrupt_index_file_is_made_again_from_the_frames() -> None:
     log, model, disk = two_logs()
     names = [n for n in disk.list_dir(DIRECTORY) if n.endswith(".index")]
     image = disk.now()
@@ -457,7 +457,7 @@ def test_a_cleaned_log_is_shipped_and_installed_as_it_is() -> None:
     agree(log, model)
 
 
-def test_rot_is_not_cleaned_over() -> None:
+def test_corruption_is_not_cleaned_over() -> None:
     log, _, disk = two_logs()
     path = log._table.get(log.segments()[1].sequence).path  # type: ignore[union-attr]
     fd = disk.open(path)

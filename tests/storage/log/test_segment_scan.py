@@ -146,7 +146,7 @@ def _parts(frame: Frame) -> list[bytes]:
     return [bytes(part) for part in frame_buffers(frame)]
 
 
-def test_a_frame_says_where_it_lies() -> None:
+def test_a_frame_has_its_position() -> None:
     file = two_writes()
     at = START + MARKER_BYTES
     for each, frame in zip(list(file.scan().frames())[:2], file.frames, strict=False):

@@ -109,7 +109,7 @@ def test_segments_are_freed_in_one_pass_over_the_partitions(monkeypatch: pytest.
     assert whole(log.read_cold(KEPT, start, 1, 1 << 40).buffers)[21:] == BODY
 
 
-def test_a_segment_that_is_kept_is_asked_about_once_a_look() -> None:
+def test_a_kept_segment_is_checked_once_a_pass() -> None:
     log = filled()
     asked: list[int] = []
 

@@ -38,7 +38,7 @@ def test_a_reader_alone_keeps_nothing() -> None:
         assert (reads.used_bytes, reads.hits) == (0, 0)
 
 
-def test_who_reads_the_same_again_begins_the_sharing() -> None:
+def test_the_second_equal_read_is_shared() -> None:
     reads = SharedReads(64 * STRETCH)
     reads.keep(1, 0, stretch(1))
     assert reads.find(1, STRETCH - 1) is None  # too late for this one

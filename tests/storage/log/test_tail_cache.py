@@ -141,7 +141,7 @@ def test_the_oldest_goes_first_whosever_it_is() -> None:
     assert [cache.read(*at, 100, 2, True) is not None for at in ((2, 0), (1, 1), (2, 1))] == [True] * 3
 
 
-def test_after_a_truncation_it_begins_anew() -> None:
+def test_after_a_truncation_it_begins_again() -> None:
     cache = TailCache(room(3, 100))
     cache.add(1, 0, b"old" * 100, 300)
     cache.clear()

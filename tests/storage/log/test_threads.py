@@ -244,7 +244,7 @@ def test_a_write_waits_for_no_zeros(tmp_path: Path) -> None:
         assert file is not None and file.path.read_bytes() == bytes(size)
 
 
-def test_who_hurries_is_not_overtaken(tmp_path: Path) -> None:
+def test_an_urgent_append_is_not_overtaken(tmp_path: Path) -> None:
     """Who fills files in the background takes the lock again sooner than who waits for it."""
     disk = SlowDisk()
     pool = disk.pool = SegmentPool(disk, tmp_path, LogOptions(segment_bytes=2 * FILL_BYTES))
@@ -327,7 +327,7 @@ class LockSeen(RealFileSystem):
         super().fsync_dir(path)
 
 
-def test_surplus_files_go_without_keeping_one_from_who_needs_it(tmp_path: Path) -> None:
+def test_surplus_files_are_removed_unless_one_is_needed(tmp_path: Path) -> None:
     fs = LockSeen()
     pool = fs.pool = SegmentPool(fs, tmp_path, OPTIONS)
     pool._pool_segments = 2

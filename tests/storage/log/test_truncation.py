@@ -146,7 +146,7 @@ def test_down_to_nothing(tmp_path: Path) -> None:
     pair.log.close()
 
 
-def test_nothing_changes_where_the_last_frame_has_rotted(tmp_path: Path) -> None:
+def test_nothing_changes_where_the_last_frame_is_corrupt(tmp_path: Path) -> None:
     pair = Pair(tmp_path / "g")
     pair.append(60, b"x")
     pair.reopen()

@@ -97,7 +97,7 @@ def test_files_of_the_segments_of_a_joined_one_that_was_freed_stay_leftovers() -
     assert log.report.wrongly_freed == () and not log.has_segment(4)
 
 
-def test_without_a_checkpoint_a_freed_file_still_says_that_records_are_gone() -> None:
+def test_without_a_checkpoint_a_freed_file_still_shows_deleted_records() -> None:
     files, _, _, _ = middle_freed()
     checkpoints = [name for name in files if name.startswith("checkpoint")]
     with pytest.raises(CorruptLog, match="no checkpoint is whole"):

@@ -86,7 +86,7 @@ async def test_malformed_bytes_end_the_connection_they_are_on(caplog: pytest.Log
         await still_well(first, second)
 
 
-async def test_who_does_not_greet_is_dropped() -> None:
+async def test_a_connection_without_a_handshake_is_closed() -> None:
     async with nodes(2, IMPATIENT) as (first, second):
         silent = await Stranger.of(first)
         silent.say(b"\0\0")
@@ -95,7 +95,7 @@ async def test_who_does_not_greet_is_dropped() -> None:
         await still_well(first, second)
 
 
-async def test_of_many_who_have_not_greeted_the_oldest_is_dropped() -> None:
+async def test_of_many_connections_without_a_handshake_the_oldest_is_closed() -> None:
     async with nodes(2, QUICK) as (first, second):
         many = [await Stranger.of(first) for _ in range(6)]
         assert await many[0].ended() and await many[1].ended()
@@ -105,7 +105,7 @@ async def test_of_many_who_have_not_greeted_the_oldest_is_dropped() -> None:
         await still_well(first, second)
 
 
-async def test_a_refusal_is_told() -> None:
+async def test_a_rejection_is_sent() -> None:
     async with nodes(2, QUICK) as (first, second):
         first.refuses[9] = "not of this cluster"
         for expected, arguments in (

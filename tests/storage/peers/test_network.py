@@ -21,7 +21,7 @@ def frames_of(size: int, sender: int = 1, to: int = 2) -> Append:
     return Append(sender, to, 3, 4, 3, [(5, 3)], 5, [], 4, 9, [bytearray(size)], 7)
 
 
-async def test_two_nodes_dial_each_other_at_once_and_both_are_heard() -> None:
+async def test_two_nodes_that_dial_each_other_at_once_both_connect() -> None:
     async with nodes(2) as (first, second):
         assert first.network.is_up(2) and second.network.is_up(1) and not first.network.is_up(3)
         assert first.greeted == [(2, b"hello")] * 2, "one for each connection"
@@ -47,7 +47,7 @@ async def test_a_large_append_delays_no_heartbeat() -> None:
         assert isinstance(message, Append) and list(map(len, message.frames)) == [16 * MiB]
 
 
-async def test_messages_to_who_is_not_there_are_dropped() -> None:
+async def test_messages_to_an_absent_node_are_dropped() -> None:
     async with nodes(2, QUICK) as (first, second):
         first.network.send(3, 1, Heartbeat(1, 3, 3, 4, 5))
         first.network.notify(3, 1, b"")
@@ -90,7 +90,7 @@ async def test_a_peer_that_restarts_is_reached_again() -> None:
         await until(lambda: len(second.messages) == 1)
 
 
-async def test_who_is_heard_has_not_ended_whoever_refuses_to_connect() -> None:
+async def test_a_node_in_contact_has_not_ended_though_a_connection_is_refused() -> None:
     """As a firewall may for a host that lives."""
     async with nodes(2, SLOW) as (first, second):
         for server in second.network._servers:
@@ -104,7 +104,7 @@ async def test_who_is_heard_has_not_ended_whoever_refuses_to_connect() -> None:
         await until(lambda: first.absent == [2])
 
 
-async def test_who_ended_before_the_next_dial_is_absent_with_it() -> None:
+async def test_a_node_that_ended_before_the_next_dial_is_absent_with_it() -> None:
     async with nodes(2, SLOW) as (first, second):
         await second.network.close()
         await until(lambda: first.links[-1] == (2, False) and not first.network.has_connection_from(2))
@@ -126,11 +126,11 @@ async def _dialed_in_vain(node: Node) -> None:
     await until(is_refused)
 
 
-async def test_who_is_refused_hears_it_once_and_is_let_in_later() -> None:
+async def test_a_rejected_node_is_notified_once_and_accepted_later() -> None:
     await _refused_and_let_in()
 
 
-async def test_who_is_refused_again_and_again_is_a_line_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_repeated_rejections_are_one_log_line(caplog: pytest.LogCaptureFixture) -> None:
     await _refused_and_let_in()
     assert [each.getMessage().endswith("is rejected: not of this cluster") for each in caplog.records] == [
         True
@@ -182,7 +182,7 @@ async def test_names_are_resolved() -> None:
             await second.network.close()
 
 
-async def test_who_is_forgotten_is_not_dialed_and_its_connections_end() -> None:
+async def test_a_forgotten_node_is_not_dialed_and_its_connections_end() -> None:
     async with nodes(2, QUICK) as (first, second):
         second.refuses[1] = "gone"
         first.network.forget(2)

@@ -163,7 +163,7 @@ async def test_large_questions_travel_with_the_frames_and_end_with_their_link() 
                 await each
 
 
-async def test_who_speaks_where_it_should_listen_is_dialed_again() -> None:
+async def test_a_peer_that_sends_where_it_should_only_read_is_dialed_again() -> None:
     async with deaf_peer() as (node, deaf):
         node.network.add_node(2, "127.0.0.1", deaf.port)
         await until(lambda: node.links == [(2, True)])

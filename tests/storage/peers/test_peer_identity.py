@@ -7,7 +7,7 @@ import pytest
 from lockstep.storage.peers.peer_identity import NoPeerIdentity, PeerIdentity, is_cluster_id, parse_identity
 
 
-def test_an_identity_is_what_its_names_say() -> None:
+def test_an_identity_is_parsed_from_its_names() -> None:
     for identity in (PeerIdentity("Wbd22PCGcYECzcimVPLOeg", 0), PeerIdentity("-_a", 2**31 - 1)):
         assert parse_identity(["https://else.where", *reversed(identity.uris)]) == identity
     assert str(PeerIdentity("c", 3)) == "node 3 of cluster c"

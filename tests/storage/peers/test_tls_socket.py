@@ -151,7 +151,7 @@ def test_changed_bytes_are_an_error_of_the_system() -> None:
         pair.tls.recv(1)
 
 
-def test_a_close_says_so_to_the_other_side() -> None:
+def test_a_close_notifies_the_peer() -> None:
     pair = Pair()
     assert pair.tls.fileno() == 7
     pair.tls.close()

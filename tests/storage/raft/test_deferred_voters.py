@@ -84,7 +84,7 @@ def test_without_a_wait_all_are_sent_everything_at_once() -> None:
     assert sorted(sent(raft)) == [2, 3]
 
 
-def test_the_first_are_who_follows_in_the_ring() -> None:
+def test_the_first_immediate_voters_are_the_next_in_the_ring() -> None:
     assert DeferredVoters((1, 2, 3), 1).deferred == {3}
     assert DeferredVoters((1, 2, 3), 2).deferred == {1}
     assert DeferredVoters((1, 2, 3), 3).deferred == {2}
@@ -93,7 +93,7 @@ def test_the_first_are_who_follows_in_the_ring() -> None:
     assert DeferredVoters((3, 1, 2), 1).deferred == {3}, "founders are named in any order"
 
 
-def test_who_does_not_vote_or_leads_one_other_has_no_spare() -> None:
+def test_a_learner_or_a_leader_of_two_has_no_deferred_voter() -> None:
     assert DeferredVoters((), 1).deferred == set()
     assert DeferredVoters((2, 3, 4), 1).deferred == set()
     assert DeferredVoters((1, 2), 1).deferred == set()
@@ -120,7 +120,7 @@ def test_a_spare_is_sent_what_came_meanwhile_in_one_request_when_its_time_has_co
     assert spares_of(raft).due_ms == NEVER_MS
 
 
-def test_its_wait_begins_anew_with_what_comes_after() -> None:
+def test_its_wait_begins_again_with_what_comes_after() -> None:
     raft = sparing()
     committed(raft, 2)
     raft.tick(raft.now_ms + WAIT_MS)
@@ -187,7 +187,7 @@ def test_time_without_entries_is_no_wait_for_a_commit() -> None:
     assert sent(raft) == {2: (last, last)}
 
 
-def test_once_a_second_there_is_a_race_and_who_is_late_more_often_by_half_of_it_makes_way() -> None:
+def test_a_probe_each_second_defers_the_voter_that_is_late_most_often() -> None:
     raft = sparing()
     raft.tick(raft.now_ms + PROBE_INTERVAL_MS - 1)
     drained(raft)
@@ -233,7 +233,7 @@ def test_a_leader_whose_own_disk_is_slow_needs_all_others_until_the_next_race() 
     assert spares_of(raft).deferred == {3}
 
 
-def test_who_takes_over_is_sent_everything() -> None:
+def test_a_transfer_target_is_sent_everything() -> None:
     raft = sparing()
     index = committed(raft, 2)
     assert said(raft, 3) == []
@@ -241,7 +241,7 @@ def test_who_takes_over_is_sent_everything() -> None:
     assert sent(raft) == {3: (index, index)}
 
 
-def test_who_must_be_asked_first_is_not_kept_waiting() -> None:
+def test_a_voter_that_must_be_probed_is_not_deferred() -> None:
     raft = sparing()
     raft.report_unreachable(3)
     drained(raft)
@@ -302,7 +302,7 @@ def test_a_race_does_not_wait_for_ever_for_a_spare_that_is_dead() -> None:
     assert spares_of(raft).deferred == {3}
 
 
-def test_the_wait_begins_with_the_entry_whenever_we_were_last_told_the_time() -> None:
+def test_the_deferral_begins_with_the_entry_not_with_the_last_tick() -> None:
     raft = sparing()
     told_ms = raft.now_ms
     index = raft.propose(10, told_ms + 20)

@@ -10,7 +10,7 @@ from tests.support.cases import each_case
 FIVE = Configuration((1, 2, 3, 4, 5))
 
 
-def test_asks_before_it_stands_and_stands_once_its_vote_is_flushed() -> None:
+def test_a_pre_vote_precedes_the_campaign_which_waits_for_its_flushed_vote() -> None:
     raft = core(terms=[4])
     raft.tick(raft.deadline_ms - 1)
     assert role(raft) is Role.FOLLOWER
@@ -29,7 +29,7 @@ def test_asks_before_it_stands_and_stands_once_its_vote_is_flushed() -> None:
     assert (raft.role, raft.leader_id) == (Role.LEADER, ME)
 
 
-def test_who_is_asked_by_a_shorter_log_and_hears_no_leader_stands_at_once() -> None:
+def test_a_pre_vote_of_a_shorter_log_without_a_leader_starts_a_campaign() -> None:
     raft = core(terms=[4, 4])
     due_ms = raft.election_due_ms = START_MS + 900
     asked = VoteRequest(3, ME, 5, True, 1, 4)
@@ -45,7 +45,7 @@ def test_who_is_asked_by_a_shorter_log_and_hears_no_leader_stands_at_once() -> N
     assert raft.deadline_ms == due_ms, "who stands already does not begin again"
 
 
-def test_who_was_refused_by_a_voter_that_still_heard_the_leader_asks_again_once_that_one_stands() -> None:
+def test_a_pre_vote_is_repeated_once_the_voter_that_rejected_it_campaigns() -> None:
     raft = core(terms=[4, 4])
     raft.tick(raft.deadline_ms)
     drained(raft)
@@ -134,7 +134,7 @@ def test_votes_for_no_log_that_is_behind(last: tuple[int, int], granted: bool, p
     assert raft.voted_for == (2 if granted and not pre else -1)
 
 
-def test_one_vote_per_term_flushed_before_it_is_told() -> None:
+def test_one_vote_per_term_flushed_before_it_is_sent() -> None:
     raft = core(terms=[4])
     raft.step(ballot(5, (1, 4)), START_MS + 500)
     ready = raft.ready()
@@ -152,7 +152,7 @@ def test_one_vote_per_term_flushed_before_it_is_told() -> None:
     assert (ready.hard_state, ready.messages) == (None, [VoteResponse(ME, 2, 5, False, True)])
 
 
-def test_an_asker_that_votes_for_another_asks_no_more() -> None:
+def test_a_pre_candidate_that_votes_for_another_stops_its_pre_vote() -> None:
     raft = core(terms=[4], term=5)
     raft.tick(raft.deadline_ms)
     raft.step(ballot(5, (1, 4)), raft.now_ms)
@@ -166,7 +166,7 @@ def test_no_question_for_a_term_that_is_here_already() -> None:
     assert said(raft) == [VoteResponse(ME, 2, 5, True, False)]
 
 
-def test_told_to_stand() -> None:
+def test_timeout_now_starts_a_campaign() -> None:
     raft = core(terms=[4])
     raft.step(TimeoutNow(2, ME, 4), START_MS)  # although a leader was just heard
     assert (raft.role, raft.term) == (Role.CANDIDATE, 5)

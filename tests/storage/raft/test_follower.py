@@ -201,7 +201,7 @@ def test_commit_is_the_least_of_three() -> None:
     assert (raft.commit_index, said(raft)) == (3, [HeartbeatResponse(ME, 2, 5, 4, 77)])
 
 
-def test_another_leader_must_verify_anew() -> None:
+def test_another_leader_must_verify_again() -> None:
     raft = core(terms=[4, 4], term=5)
     raft.step(entries((2, 4), []), START_MS)
     assert raft.follower_state.verified_index == 2

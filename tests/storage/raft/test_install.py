@@ -86,7 +86,7 @@ def test_an_install_that_loses_entries_stops_the_process(index: int, last_term: 
         raft.on_installed(index, last_term, THREE, START_MS)
 
 
-def test_the_shipping_side_hears_of_its_chunks() -> None:
+def test_the_snapshot_sender_gets_the_acks_of_its_chunks() -> None:
     raft = leader()
     answer = InstallResponse(2, ME, 1, 9, 3, True, raft.now_ms)
     raft.step(answer, raft.now_ms)

@@ -144,7 +144,7 @@ def test_a_lost_shipment_begins_again_with_the_next_sign_of_life() -> None:
     assert not progress.on_response(230, 240)
 
 
-def test_a_match_that_its_disk_has_lost_is_found_anew() -> None:
+def test_a_match_that_its_disk_has_lost_is_found_again() -> None:
     progress = replicating()  # up to 10
     progress.on_sent(12, 100)
     progress.on_rejection(10, 3)  # may be an old answer: asked once more

@@ -70,7 +70,7 @@ def test_entries_commit_when_persisted_and_never_uncommit() -> None:
         assert (raft.commit_index, raft.persisted_index) == (3, 3)
 
 
-def test_the_completion_of_a_write_from_before_a_cut_says_nothing() -> None:
+def test_the_completion_of_a_write_before_a_truncation_is_ignored() -> None:
     raft = core(terms=[2], term=5)
     raft.step(entries((1, 2), [4]), START_MS)
     drained(raft)
@@ -148,7 +148,7 @@ def test_a_leader_does_not_campaign() -> None:
     assert raft.role is Role.LEADER
 
 
-def test_only_a_leader_is_asked_for_members_or_to_hand_over() -> None:
+def test_only_a_leader_changes_members_or_transfers() -> None:
     raft = core(term=5)
     with pytest.raises(NotLeader, match="member 1 does not lead in term 5"):
         raft.change_members([1, 2])
@@ -202,7 +202,7 @@ def test_a_shipped_checkpoint_from_its_first_chunk_to_the_switch() -> None:
     assert not raft.needs_install(9, 5)
 
 
-def test_the_shipping_side_is_told_whom_and_what_they_said() -> None:
+def test_the_snapshot_sender_gets_targets_and_their_responses() -> None:
     raft = leader()
     progress = raft.progress(2)
     assert progress is not None
@@ -290,7 +290,7 @@ def test_a_leader_that_resigns_follows_in_its_term() -> None:
     assert raft.role is Role.FOLLOWER
 
 
-def test_the_end_of_a_leader_and_the_beginning_of_a_group_are_heard_in_time() -> None:
+def test_a_stopped_leader_and_a_new_group_start_an_election_at_once() -> None:
     raft = core(term=5)
     raft.step(heartbeat(), START_MS)
     raft.on_leader_stopped(2, START_MS + 30)

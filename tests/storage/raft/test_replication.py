@@ -118,7 +118,7 @@ def test_an_answer_to_a_heartbeat_makes_up_for_a_lost_one() -> None:
     assert (progress_of(raft).match_index, list(progress_of(raft).in_flight)) == (2, [])
 
 
-def test_who_forgot_what_it_verified_is_asked() -> None:
+def test_a_member_that_lost_its_verified_index_is_probed() -> None:
     raft = leader()
     raft.step(beats(raft, 2, 0), raft.now_ms)
     assert said(raft, 2) == [Append(ME, 2, 1, 1, 1, (), 1, (), 1, raft.now_ms)]
@@ -139,7 +139,7 @@ def test_who_forgot_what_it_verified_is_asked() -> None:
     assert [type(message) for message in said(raft, 2)] == []
 
 
-def test_a_shipped_member_is_not_asked() -> None:
+def test_a_member_that_gets_a_snapshot_is_not_probed() -> None:
     raft = leader()
     progress_of(raft).begin_install(raft.now_ms)
     raft.step(beats(raft, 2, 0), raft.now_ms)
@@ -176,7 +176,7 @@ def test_check_quorum() -> None:
     assert role(raft) is Role.LEADER  # one other is enough
 
 
-def test_a_leader_that_was_held_up_asks_before_it_gives_up() -> None:
+def test_a_delayed_leader_sends_heartbeats_before_it_steps_down() -> None:
     raft = leader()
     raft.tick(raft.now_ms + 5000)
     assert (raft.role, len(said(raft))) == (Role.LEADER, 2)

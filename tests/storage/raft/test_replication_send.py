@@ -87,7 +87,7 @@ def test_a_commit_is_pushed_to_those_with_nothing_under_way() -> None:
     assert said(raft) == []  # once
 
 
-def test_nobody_is_told_of_a_commit_beyond_what_it_holds() -> None:
+def test_no_member_gets_a_commit_index_beyond_its_log() -> None:
     raft = leader()
     raft.report_unreachable(3)
     raft.propose()
@@ -128,7 +128,7 @@ def test_entries_that_are_gone_come_as_a_checkpoint() -> None:
     assert raft.ready().installs == ()
 
 
-def test_one_that_does_not_answer_is_asked_before_it_is_sent_entries_again() -> None:
+def test_a_silent_member_is_probed_before_it_is_sent_entries_again() -> None:
     raft = leader(TWO)
     raft.propose(10)
     assert ranges(raft) == [(1, 2)]

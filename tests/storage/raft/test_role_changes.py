@@ -8,7 +8,7 @@ from lockstep.storage.types import HardState
 from tests.storage.raft.cores import START_MS, core, entries, heartbeat, leader, role
 
 
-def test_after_a_start_a_leader_counts_as_heard() -> None:
+def test_after_a_start_a_leader_counts_as_in_contact() -> None:
     raft = core()
     assert role_changes.has_live_leader(raft)
     raft.campaign(START_MS + 499)
@@ -18,7 +18,7 @@ def test_after_a_start_a_leader_counts_as_heard() -> None:
     assert not role_changes.has_live_leader(core(Configuration((1,))))  # it can only have heard itself
 
 
-def test_hearing_a_leader_restarts_the_wait() -> None:
+def test_contact_with_a_leader_restarts_the_timeout() -> None:
     raft = core(term=5)
     raft.step(heartbeat(), START_MS + 400)
     assert raft.deadline_ms == START_MS + 900

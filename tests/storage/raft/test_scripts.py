@@ -48,7 +48,7 @@ def test_a_fault_changes_the_story(monkeypatch: pytest.MonkeyPatch, fault: str, 
     assert now != text
 
 
-def test_rewriting_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_scripts_are_rewritten_only_on_request(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "short.txt"
     path.write_text("> group 1\n> pass 0\n  nonsense\n", encoding="utf-8")
     monkeypatch.setattr(scripts, "FOLDER", tmp_path)

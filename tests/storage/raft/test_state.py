@@ -24,7 +24,7 @@ def state(configuration: Configuration = THREE, hard_state: HardState | None = N
     )
 
 
-def test_a_member_keeps_the_promise_to_a_leader_that_it_may_have_heard() -> None:
+def test_a_restarted_member_respects_a_lease_that_it_may_have_granted() -> None:
     assert state().leader_contact_ms == 1000
     assert state(Configuration((ME,))).leader_contact_ms == LONG_AGO_MS
     assert (state().term, state().voted_for, state().last_index, state().persisted_index) == (3, 2, 5, 5)
@@ -36,7 +36,7 @@ def test_a_hard_state_that_was_lost_voted_for_nobody() -> None:
     assert (older.term, older.voted_for) == (3, NOBODY), "the log's last term is newer"
 
 
-def test_who_leads_serves_and_takes_proposals() -> None:
+def test_a_leader_serves_and_accepts_proposals() -> None:
     member = state()
     assert not (member.is_serving or member.is_transferring or member.accepts_proposals)
     member.leader_state = LeaderState(1100)

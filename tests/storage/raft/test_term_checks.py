@@ -54,7 +54,7 @@ def test_what_does_not_end_it(message: Message) -> None:
     assert (raft.role, raft.term) == (Role.LEADER, 1)
 
 
-def test_who_hears_a_leader_refuses_and_does_not_listen() -> None:
+def test_a_member_in_contact_with_a_leader_ignores_vote_requests() -> None:
     raft = core(terms=[4])
     raft.step(ballot(5, (9, 4), pre=True), START_MS + 499)
     assert said(raft) == [VoteResponse(ME, 2, 4, True, False)]
@@ -64,7 +64,7 @@ def test_who_hears_a_leader_refuses_and_does_not_listen() -> None:
     assert (raft.term, raft.voted_for) == (5, 2)
 
 
-def test_those_behind_are_told() -> None:
+def test_members_of_an_older_term_get_the_newer_one() -> None:
     raft = core(Configuration((1, 2, 3)), term=5)
     for message, answer in (
         (ballot(4, (9, 4)), VoteResponse(ME, 2, 5, False, False)),

@@ -14,7 +14,7 @@ def told(raft: Raft) -> list[TimeoutNow]:
     return [message for message in said(raft) if isinstance(message, TimeoutNow)]
 
 
-def test_a_target_that_holds_everything_is_told_at_once() -> None:
+def test_an_up_to_date_target_gets_timeout_now_at_once() -> None:
     raft = leader()
     assert raft.has_lease(raft.now_ms)
     raft.transfer(2, raft.now_ms)
@@ -57,7 +57,7 @@ def test_an_untold_target_changes_nothing_in_the_end() -> None:
     assert raft.has_lease(raft.now_ms)
 
 
-def test_after_a_told_one_the_leader_stands_itself() -> None:
+def test_a_leader_whose_target_does_not_campaign_continues() -> None:
     raft = leader()
     raft.transfer(2, raft.now_ms)
     until_it_expires(raft)

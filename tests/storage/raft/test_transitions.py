@@ -28,5 +28,5 @@ def test_every_role_can_step_down_and_a_leader_can_do_nothing_else() -> None:
     assert [new for old, new in TRANSITIONS if old is Role.LEADER] == [Role.FOLLOWER]
 
 
-def test_each_change_says_why() -> None:
+def test_each_transition_has_a_reason() -> None:
     assert all(TRANSITIONS.values())

@@ -46,7 +46,7 @@ async def test_in_every_version(broker: Broker, client: Client, version: int) ->
     assert broker.assembly.cluster.partition_count == 3
 
 
-async def test_what_it_does_to_locks_is_said(client: Client) -> None:
+async def test_its_effect_on_locks_is_reported(client: Client) -> None:
     await client.create("locked", lockstep_locks="true")
     (result,) = await grow(client, wanted("locked", 2))
     assert result.error_code == 0 and "two may hold the same lock" in (result.error_message or "")

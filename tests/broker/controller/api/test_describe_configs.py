@@ -58,7 +58,7 @@ async def test_what_may_change_while_running_is_not_read_only(client: Client) ->
     assert not {"log.dirs", "listeners", "advertised.listeners", "node.id", "log.flush"} & writable
 
 
-async def test_only_the_names_asked_for(client: Client) -> None:
+async def test_only_the_requested_names(client: Client) -> None:
     await client.create("t")
     result = await describe(client, (TOPIC, "t"), ["retention.ms", "nothing"])
     assert [each.name for each in result.configs] == ["retention.ms"]

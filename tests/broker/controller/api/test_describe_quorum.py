@@ -66,7 +66,7 @@ async def test_anything_else_is_unknown(
     assert codes == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-async def test_nothing_asked(caller: ControllerCaller) -> None:
+async def test_an_empty_request(caller: ControllerCaller) -> None:
     assert (await describe(caller, 2)).topics == []
 
 

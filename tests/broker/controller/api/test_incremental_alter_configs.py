@@ -109,7 +109,7 @@ async def test_what_is_not_there_is_refused_in_other_values(client: Client) -> N
     assert (message or "").startswith("remote.storage.enable is rejected: this broker has no ")
 
 
-async def test_what_changes_no_records_fate_is_kept_and_each_value_said_once(
+async def test_values_without_effect_on_records_are_stored_and_each_logged_once(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     logging.getLogger("lockstep").propagate = True
@@ -292,7 +292,7 @@ async def test_a_change_that_no_longer_holds_is_left_out(
     assert "message.max.bytes" in caplog.text
 
 
-async def test_a_topic_keeps_what_it_sets_when_the_brokers_are_told_otherwise(
+async def test_a_topics_own_value_precedes_the_brokers(
     start_broker: StartBroker,
 ) -> None:
     """Its locks and its log group went when the brokers' defaults, or the number of log groups, changed: a

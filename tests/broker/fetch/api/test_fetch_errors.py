@@ -67,7 +67,7 @@ async def test_where_nobody_knows_any_of_them_there_is_nothing_to_wait_for(clien
     assert {error for error, _ in told(response).values()} == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 
 
-async def test_what_a_log_says_ends_the_wait_for_others(client: Client) -> None:
+async def test_an_error_of_one_log_ends_the_wait_for_others(client: Client) -> None:
     await client.create("t", 2)
     request = fetch_request({"t": {0: 0, 1: 5, 7: 0}}, max_wait_ms=60_000)
     response: FetchResponse = await client.call(request, 12)
@@ -96,7 +96,7 @@ async def test_a_topic_that_goes_ends_a_wait_beside_what_nobody_knew(broker: Bro
     await reader.close()
 
 
-async def test_a_session_hears_of_what_is_gone_when_its_wait_ends(broker: Broker, client: Client) -> None:
+async def test_a_session_gets_errors_of_deleted_topics_when_its_wait_ends(broker: Broker, client: Client) -> None:
     await client.create("t")
     await client.create("gone")
     opened = await client.call(fetch_request({"t": {0: 0}, "gone": {0: 0}}, session_epoch=0), 12)

@@ -362,7 +362,7 @@ async def test_errors() -> None:
     assert await answers(cluster, 7, ("t", 0, 5), current=9) == [(ErrorCode.UNKNOWN_LEADER_EPOCH, -1, -1)]
 
 
-async def test_without_its_lease_a_leader_tells_no_offset() -> None:
+async def test_without_its_lease_a_leader_returns_no_offset() -> None:
     cluster = Unsearched()
     cluster.group.has_lease = False
     for version, error in (

@@ -141,7 +141,7 @@ async def test_a_waiting_reader_is_woken_by_the_marker(
     assert values(data)[0] == b"open"
 
 
-async def test_a_session_tells_of_what_has_become_stable(broker: Broker, client: Client) -> None:
+async def test_a_session_reports_a_raised_last_stable_offset(broker: Broker, client: Client) -> None:
     log = await written(broker, client)
     first: FetchResponse = await client.call(
         fetch_request({"t": {0: 3}}, isolation_level=1, session_epoch=0), 12

@@ -88,7 +88,7 @@ async def errors(client: Client, ids: TopicIds) -> dict[str, ErrorCode]:
     return found
 
 
-async def test_a_leader_that_was_held_up_says_what_it_says_with_a_lease(
+async def test_a_delayed_leader_responds_as_with_a_lease(
     broker: Broker, client: Client, ids: TopicIds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its lease has lapsed, and comes back with the next heartbeat: nobody is to look for another."""
@@ -130,7 +130,7 @@ async def test_a_member_is_kept_and_commits_while_the_leader_is_held_up(
     assert (answers[0].assignment, answers[2].members[0].error_code) == (b"all of it", E.NONE)
 
 
-async def test_a_leader_that_may_be_deposed_sends_everybody_to_ask_again(
+async def test_a_leader_that_may_be_deposed_has_all_clients_retry(
     broker: Broker, client: Client, ids: TopicIds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as uncertain:

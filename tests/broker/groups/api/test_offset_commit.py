@@ -101,7 +101,7 @@ async def test_retention_time_of_old_versions(broker: Broker, client: Client, id
         assert abs(stored.commit_time_ms - broker.clock_ms()) < 10_000
 
 
-async def test_nothing_asked(client: Client, ids: TopicIds) -> None:
+async def test_an_empty_request(client: Client, ids: TopicIds) -> None:
     assert (await client.call(OffsetCommitRequest(group_id="g"), 9)).topics == []
     assert (await client.call(request(9, {}, ids), 9)).topics == []
     empty = topic_of(9, "t", ids, [])

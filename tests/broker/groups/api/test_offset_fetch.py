@@ -40,7 +40,7 @@ def asking(version: int, ids: TopicIds, group_id: str = "g", indexes: tuple[int,
 
 
 @pytest.mark.parametrize("version", [1, 8, 10])
-async def test_an_offset_is_told_again_only_so_often(client: Client, ids: TopicIds, version: int) -> None:
+async def test_an_unstable_offset_is_retried_at_an_interval(client: Client, ids: TopicIds, version: int) -> None:
     """What was committed with it may be long: a few bytes must not ask for it again and again."""
     asked = asking(version, ids, indexes=(0, 2, 0, *[2] * 150, 9))
     if version >= 8:

@@ -73,7 +73,7 @@ async def errors(client: Client, request: TxnOffsetCommitRequest, version: int =
     return [each.error_code for topic in answer.topics for each in topic.partitions]
 
 
-async def test_the_first_commit_asks_the_coordinator_and_the_next_does_not(
+async def test_the_first_commit_is_verified_and_the_next_is_not(
     broker: Broker, client: Client, identity: Identity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert await errors(client, commit_of(identity, 5)) == [E.TRANSACTION_ABORTABLE]
@@ -129,7 +129,7 @@ def answering(error: ErrorCode, then: Callable[[], object] = lambda: None) -> As
         (E.INVALID_PRODUCER_ID_MAPPING, 0, E.INVALID_PRODUCER_ID_MAPPING),
     ],
 )
-async def test_what_the_coordinator_says_is_told_as_kafka_does(
+async def test_the_coordinators_errors_are_reported_as_in_kafka(
     broker: Broker,
     client: Client,
     identity: Identity,
@@ -143,7 +143,7 @@ async def test_what_the_coordinator_says_is_told_as_kafka_does(
     assert "g" not in broker.assembly.consumer_groups.store("g").state
 
 
-async def test_a_transaction_that_ends_while_its_coordinator_is_asked(
+async def test_a_transaction_that_ends_during_its_verification(
     broker: Broker, client: Client, identity: Identity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing would ever end what is written after the marker."""
@@ -181,7 +181,7 @@ async def test_a_marker_of_the_transaction_before_comes_while_the_next_one_is_ad
     assert store.state.pending("g")
 
 
-async def test_the_leadership_goes_while_the_coordinator_is_asked(
+async def test_the_leadership_is_lost_during_the_verification(
     broker: Broker, client: Client, identity: Identity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def lose() -> None:
@@ -193,7 +193,7 @@ async def test_the_leadership_goes_while_the_coordinator_is_asked(
     assert "g" not in broker.assembly.consumer_groups.store("g").state
 
 
-async def test_a_topic_goes_while_the_coordinator_is_asked(
+async def test_a_topic_is_deleted_during_the_verification(
     broker: Broker, client: Client, identity: Identity, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await client.create("kept")

@@ -51,7 +51,7 @@ async def stable(
     }
 
 
-async def test_who_wants_stable_offsets_is_told_to_come_again(
+async def test_a_request_for_stable_offsets_is_to_be_retried(
     broker: Broker, client: Client, ids: TopicIds, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await commit(client, 9, {("t", 0): 5, ("t", 1): 6}, ids)

@@ -95,7 +95,7 @@ async def test_makes_topics(start_broker: StartBroker) -> None:
     assert list(made.values()) == [0] * 5 + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * 3
 
 
-async def test_many_clients_ask_for_one_new_topic(broker: Broker) -> None:
+async def test_many_clients_request_one_new_topic(broker: Broker) -> None:
     clients = [await Client.connect(broker.port) for _ in range(20)]
     answers = await asyncio.gather(*(ask(client, "t", create=True) for client in clients))
     assert answers == [{"t": 0}] * 20

@@ -67,7 +67,7 @@ async def test_a_topic_that_is_not_known_yet(broker: Broker, client: Client) -> 
     assert len(broker.assembly.cluster.first_sequences) == 1
 
 
-async def test_another_epoch_begins_anew(client: Client) -> None:
+async def test_another_epoch_begins_again(client: Client) -> None:
     assert await produce(client, "t", 0) == UNKNOWN
     await client.create("t")
     assert await produce(client, "t", 2, epoch=1) == 0

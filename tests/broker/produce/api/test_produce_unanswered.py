@@ -14,7 +14,7 @@ from tests.broker.waiting import until
 from tests.broker.wire import Client, batch, produce_request
 
 
-async def test_who_waits_for_no_answer_is_held_back_by_the_commit(
+async def test_a_producer_without_responses_is_delayed_by_the_commit(
     start_broker: StartBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else its requests pile up until the log group refuses everybody's, and its connection is closed."""

@@ -11,7 +11,7 @@ from tests.broker.fakes import Caller, client
 
 
 @pytest.mark.parametrize("version", [0, 1])
-async def test_nobody_can_log_in_and_the_log_says_so_once_a_minute(
+async def test_a_listener_without_users_is_logged_once_a_minute(
     caller: Caller, caplog: pytest.LogCaptureFixture, version: int
 ) -> None:
     for number in range(3):

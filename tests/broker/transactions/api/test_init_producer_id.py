@@ -22,7 +22,7 @@ async def test_each_is_another_one(client: Client) -> None:
 
 
 @pytest.mark.parametrize("failure", [StorageFull("no room"), StorageError("no controller")])
-async def test_what_passes_is_said_so_that_no_client_takes_it_for_fatal(
+async def test_transient_errors_are_retriable_for_clients(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch, failure: StorageError
 ) -> None:
     async def no_block() -> int:

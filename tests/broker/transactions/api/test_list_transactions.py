@@ -40,7 +40,7 @@ async def test_a_pattern_that_takes_too_long(
     assert response.error_code == ErrorCode.INVALID_REGULAR_EXPRESSION
 
 
-async def test_where_it_is_not_certain_who_coordinates(
+async def test_where_the_coordinator_is_uncertain(
     broker: Broker, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await begin(broker, client, "a")

@@ -188,7 +188,7 @@ async def test_identities() -> None:
         {"transactional_id": staged_transactional_id("q")},
     ],
 )
-async def test_requests_that_no_coordinator_is_asked(fields: dict[str, Any]) -> None:
+async def test_requests_that_no_coordinator_gets(fields: dict[str, Any]) -> None:
     transactions = FakeTransactions()
     assert await init(transactions, **fields) == (E.INVALID_REQUEST, -1, -1)
     assert transactions.calls == []
@@ -264,7 +264,7 @@ async def test_a_fenced_producer_adds_nothing(is_known: bool) -> None:
     assert await add(transactions, ("t", 0), version=2 if is_known else 1) == {("t", 0): error}
 
 
-async def test_brokers_ask_for_several_transactions() -> None:
+async def test_brokers_request_several_transactions() -> None:
     transactions = FakeTransactions()
     metadata = FakeMetadata()
     metadata.add_topic("t")

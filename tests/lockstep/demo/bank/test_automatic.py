@@ -66,7 +66,7 @@ async def test_accounts_are_opened_once() -> None:
             await open_accounts(one.client, one.ledger, 4)
 
 
-async def test_what_a_teller_tells() -> None:
+async def test_lines_of_a_teller() -> None:
     memory_log, ledger = MemoryLog(4), Watched()
     async with branch(memory_log, ledger) as one:
         await one.deposits(1, 2, cents=10_000)
@@ -95,6 +95,6 @@ async def test_a_teller_gives_up_where_nothing_can_pass() -> None:
 
 
 @each_case("line", ["", "hello", "acknowledged=1", "acknowledged=1 declined=x"])
-def test_what_no_teller_tells(line: str) -> None:
+def test_lines_that_no_teller_prints(line: str) -> None:
     with pytest.raises(ValueError, match=r"teller|int"):
         TransferOutcomes.parse(line)
