@@ -1,4 +1,4 @@
-"""`python -m bench secured`: what TLS and logins cost, Lockstep and Apache Kafka in turns, one node each.
+"""`python -m bench secured`: the cost of TLS and logins, Lockstep and Apache Kafka in turns, one node each.
 
 Owns: the blocks, their sizes, the order of sessions, and the ratios and goals. Each broker serves a PLAINTEXT
 and a SASL_SSL listener in one process; every block runs over both, one right after the other, so that a

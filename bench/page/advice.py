@@ -17,7 +17,7 @@ from bench.page.short import NODES, Results, row_of
 
 
 def _reasons_for_kafka(results: Results, grid: Grid) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The names of lines, and their values."""
+    """The names of the lines whose condition holds, and their values."""
     free, cross = (grid.closed_loops("requests", 1, each) for each in (FREE, CROSS))
     if free and cross and mean(free) < 1:
         cells = {"cells": len(free), "behind": behind(free)}
@@ -26,7 +26,7 @@ def _reasons_for_kafka(results: Results, grid: Grid) -> Iterator[tuple[str, dict
     for words, name in (("one node", "latency1.p50.cross"), ("three nodes", "n3.latency1.p50.cross")):
         row = row_of(results, "headline", name)
         if row is not None and is_lost(row):
-            said.append(f"{number(row['baseline'])} ms to {number(row['subject'])} on {words}")
+            said.append(f"{number(row['baseline'])} ms against {number(row['subject'])} ms on {words}")
     if said:
         yield "awaiting", {"said": ", ".join(said)}
     many, few = (grid.closed_loops("throughput", 1, FREE, producers=[count]) for count in (64, 1))
@@ -71,9 +71,9 @@ def _reasons_for_lockstep(results: Results, grid: Grid) -> Iterator[tuple[str, d
         said.append(f"{memory['value']:.2f} of Kafka's memory{more}")
     restart = row_of(results, "headline", "restart")
     if restart is not None and restart["value"] < 1:
-        said.append(f"{restart['value']:.2f} of its time from a kill -9 to an answer")
+        said.append(f"{restart['value']:.2f} of its time from a kill -9 to an acknowledgement")
     if said:
-        yield "small", {"said": ", ".join(said)}
+        yield "small", {"said": " and ".join(said)}
 
 
 def _list_section(title: str, reasons: list[tuple[str, dict[str, Any]]]) -> str:
@@ -84,7 +84,7 @@ def _list_section(title: str, reasons: list[tuple[str, dict[str, Any]]]) -> str:
 def ahead(results: Results, grid: Grid) -> str:
     """The rows in which Lockstep is ahead; empty without one."""
     reasons = list(_reasons_for_lockstep(results, grid))
-    means = "Means are geometric, over all cells of the grid's closed loops, those that Kafka wins included."
+    means = "Means are geometric and include all closed loops of the grid, also those that Kafka wins."
     return "\n".join([_list_section("Use Lockstep if", reasons), means, ""]) if reasons else ""
 
 

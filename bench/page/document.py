@@ -63,16 +63,16 @@ class Page:
 
 
 PAGES = (
-    Page("headline", "how the headline was measured, and what its blocks cost", ("headline",)),
+    Page("headline", "the method of the headline, and the cost of its blocks", ("headline",)),
     Page("promised", "every goal of earlier steps"),
-    Page("losses", "all that Lockstep loses"),
+    Page("losses", "every loss of Lockstep"),
     Page("one_node", "one node against one node", (ONE_NODE,)),
     Page("three_nodes", "three nodes, transactions, atomic appends", ("nodes3", "transactions", "atomic")),
-    Page("locks", "contention for locks, a feed without bodies", ("contention", "feed")),
-    Page("secured", "what TLS and logins cost", ("secured",)),
-    Page("grid", "the grid: every workload on every broker, and what it cost", ("full",)),
+    Page("locks", "contention for locks, and reads without bodies", ("contention", "feed")),
+    Page("secured", "the cost of TLS and logins", ("secured",)),
+    Page("grid", "the grid: every workload on every broker, and its cost", ("full",)),
     Page("growth", "how cost grows with partitions, connections, groups and the log", ("growth",)),
-    Page("profile", "where the time goes, single steps by commit", ("profile", "micro")),
+    Page("profile", "where the time goes, and single steps by commit", ("profile", "micro")),
     Page("player", "the player (seed 000's experiments)", ("player", "player_stalled")),
     Page("spark", "Spark", ("spark",)),
     Page("logstore", "seed 001's experiments", ("logstore",)),
@@ -127,7 +127,7 @@ def pages(results: list[dict[str, Any]], sources: Sequence[str] = ()) -> dict[st
     return {FIRST: whole, **_without_machine(found, by_kind)}
 
 
-HEAD = "Words, the machine and the short version: [benchmarks.md](benchmarks.md)."
+HEAD = "The terms, the machine and a summary are in [benchmarks.md](benchmarks.md)."
 
 
 def _without_machine(texts: dict[str, str], by_kind: Results) -> dict[str, str]:

@@ -39,7 +39,7 @@ def _facts(by_kind: Results) -> str:
         f"{machine['kernel']}; {machine['file_system']} on {disk['device']}, write cache "
         f"{disk.get('write_cache', 'unknown')}; Python {machine['python']}, {machine['java']}, "
         f"Apache Kafka {machine['kafka']}",
-        f"{code_line(result)}: `{result['command']}`; other pages name their own",
+        f"{code_line(result)}: `{result['command']}`; the other pages name their own",
     ]
     return "\n".join(["## Machine", "", *lines]) + "\n"
 
@@ -53,7 +53,7 @@ def _goals(by_kind: Results, goals: list[dict[str, Any]]) -> str:
 
 
 def _losses(against: list[dict[str, Any]], grid: Grid) -> str:
-    """Counts and the heaviest; empty where nothing was compared."""
+    """Counts and the largest losses; empty where nothing was compared."""
     tables = "\n\n".join(text for text in (losses.short(against), grid_losses.short(grid)) if text)
     advantage, in_turns = grid_losses.advantage(grid), grid_losses.in_turns(grid)
     return fill_text("first_losses", tables=tables, advantage=advantage, in_turns=in_turns) if tables else ""

@@ -62,8 +62,8 @@ def short(grid: Grid) -> str:
                 lines.append([f"{nodes} node{'s' if nodes > 1 else ''}, {words}", *cells])
     if not lines:
         return ""
-    heads = ["the grid", f"{FREE}: behind, mean (sizes)", f"{BOTH}: behind; mean at 1, 16, 64 partitions"]
-    heads.append(f"{CROSS}: behind, mean (sizes)")
+    heads = ["the grid", f"{FREE}: behind, mean (of sizes)", f"{BOTH}: behind; mean at 1, 16, 64 partitions"]
+    heads.append(f"{CROSS}: behind, mean (of sizes)")
     return text_table(lines, heads)
 
 
@@ -78,9 +78,9 @@ def advantage(grid: Grid) -> str:
         words = "1 partition" if partitions == [1] else " or ".join(map(str, partitions))
         said.append(f"{min(found):.1f} to {max(found):.1f} with {words}")
     return (
-        "Where both flush the ratio depends on the partitions: single messages of 1 KB of 16 and 64 "
-        f"producers to one node, {', '.join(said)}. Kafka's partitions flush beside one another, "
-        "Lockstep's share one log."
+        "Where both flush, the ratio depends on the partitions. For single messages of 1 KB from 16 and "
+        f"64 producers to one node it is {', '.join(said)}. Kafka flushes partitions concurrently; in "
+        "Lockstep they share one log."
     )
 
 
@@ -94,7 +94,7 @@ def in_turns(grid: Grid) -> str:
         for pair in grid.closed_loops(load, nodes, promise)
     ]
     apart = sum(ours.get("started") != theirs.get("started") for ours, theirs in pairs)
-    return f"; {apart} of {len(pairs)} comparisons are of rows not measured in turns" if apart else ""
+    return f"; in {apart} of {len(pairs)} comparisons the rows were not measured alternately" if apart else ""
 
 
 def by_size(grid: Grid) -> str:

@@ -50,7 +50,7 @@ def _within_noise(row: dict[str, Any]) -> str:
 
 
 def losses(results: list[dict[str, Any]]) -> list[list[str]]:
-    """A row for each loss: where, what, the ratio, whether it may be noise; the heaviest of each first.
+    """A row for each loss: where, what, the ratio, whether it may be noise; the largest of each first.
 
     Args: results: comparisons with another broker.
     """
@@ -78,14 +78,14 @@ def section(results: list[dict[str, Any]]) -> str:
         return ""
     rows, total = losses(compared), _count(compared)
     if not rows:
-        return f"## In the comparisons\n\nIn none of {total} comparisons.\n"
+        return f"## In the comparisons\n\nKafka is better in none of {total} ratios.\n"
     table = text_table(rows, HEADS)
     unequal = sum(UNEQUAL in title for _, title, _, _ in rows)
     return fill_text("losses", total=total, lost=len(rows), unequal=unequal, table=table)
 
 
 def short(results: list[dict[str, Any]]) -> str:
-    """A line for each kind with losses: how many, the heaviest; empty where nothing was compared."""
+    """A line for each kind with losses: how many, the largest; empty where nothing was compared."""
     lines = []
     won: list[tuple[str, int]] = []
     for result in _comparison_rows(results):
@@ -97,8 +97,8 @@ def short(results: list[dict[str, Any]]) -> str:
         worst = f"{lost[0][1]}: {lost[0][2]}"
         counted = f"{len(lost)} of {_count([result])}"
         lines.append([result.get("kind", "one node"), counted, str(unequal), worst])
-    heads = ["measured by", "Kafka better", f"of these {UNEQUAL}", "the heaviest"]
+    heads = ["measured by", "Kafka better", f"of these {UNEQUAL}", "largest loss"]
     table = text_table(lines, heads)
     kinds, counts = ", ".join(kind for kind, _ in won), sum(count for _, count in won)
-    none = f"In none of {counts} of {kinds}." if won else ""
+    none = f"Kafka is better in none of the {counts} ratios of {kinds}." if won else ""
     return "\n\n".join(text for text in (table, none) if text)

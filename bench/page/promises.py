@@ -33,7 +33,7 @@ def counts(results: list[dict[str, Any]]) -> str:
         return ""
     said = ", ".join(f"{kind} {sum(each)} of {len(each)}" for kind, each in of_kind.items())
     met = sum(bool(row.get("met")) for _, row in found)
-    return f"Of goals of earlier steps {met} of {len(found)} are met: {said}."
+    return f"Of the goals of earlier steps {met} of {len(found)} are met: {said}."
 
 
 def _commits(results: list[dict[str, Any]], grid: Grid) -> str:
@@ -46,8 +46,8 @@ def _commits(results: list[dict[str, Any]], grid: Grid) -> str:
         return ""
     ours, theirs = (row["medians"]["commits_requests_per_s"] for row in pair if row)
     return (
-        f"*Offset commits* are judged as `python -m bench all` measured them ({rows[0]['value']:.2f}); the "
-        f"[grid](benchmarks/grid.md) has the same of another run, {ours / theirs:.2f}, which judges nothing."
+        f"*Offset commits* are judged by `python -m bench all` ({rows[0]['value']:.2f}); the "
+        f"[grid](benchmarks/grid.md) has the ratio of another run, {ours / theirs:.2f}, which is not judged."
     )
 
 

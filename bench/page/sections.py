@@ -41,11 +41,11 @@ def _length(nodes: str, sizes: Result) -> str:
     """The length of the blocks of throughput. Args: nodes: their number."""
     measured = sorted({f"{each:,}" for each in sizes["produce_records"].values()})
     where = "one node" if nodes == "1" else f"{nodes} nodes"
-    words = f"on {where} {' or '.join(measured)} records of 1 KB count"
+    words = f"on {where} {' or '.join(measured)} records of 1 KB are measured"
     if sizes.get("client_warmup_records"):
-        words += f" after {sizes['client_warmup_records']:,}"
+        words += f" after a warm-up of {sizes['client_warmup_records']:,}"
     if nodes == "1" and "small_warmup_records" in sizes:
-        words += f", {sizes['small_records']:,} of 100 bytes after {sizes['small_warmup_records']:,}"
+        words += f", {sizes['small_records']:,} of 100 bytes after one of {sizes['small_warmup_records']:,}"
     return words
 
 
@@ -53,7 +53,7 @@ def _raw(result: Result) -> str:
     """The place of the single latencies, as a sentence; empty where none was kept."""
     samples = sum(block["raw"]["samples"] for block in _blocks(result) if "raw" in block)
     said = (
-        f" Each of the {samples:,} latencies is kept in nanoseconds, a file a block, on the machine that "
+        f" Each of the {samples:,} latencies is kept in nanoseconds, in a file a block, on the machine that "
         "measured; the result has the files' names and SHA-256."
     )
     return said if samples else ""
@@ -68,7 +68,7 @@ def _fetches(result: Result) -> str:
                 kilobytes = block["figures"]["bytes"] / block["figures"]["fetches"] / 1000
                 sizes.setdefault(result[session["side"]], []).append(kilobytes)
     said = ", ".join(f"{name} {statistics.median(each):,.0f} KB" for name, each in sorted(sizes.items()))
-    words = "readers ask with Kafka's default, fetch.min.bytes=1; answered a fetch, median"
+    words = "readers use Kafka's default, fetch.min.bytes=1; median size of a response"
     return f" ({words}: {said})" if said else ""
 
 
@@ -85,7 +85,7 @@ def _pair_count(result: Result) -> str:
     pairs = sorted({len(row["pairs"]) for row in result["comparison"] if "pairs" in row})
     counted = f"{' and '.join(map(str, pairs))} of them"
     if pairs and pairs[0] < rounds[0]:
-        counted += f", as a session failed; {' and '.join(map(str, rounds))} were to be"
+        counted += f", because a session failed; {' and '.join(map(str, rounds))} were planned"
     return counted
 
 
@@ -94,7 +94,7 @@ def met(result: Result) -> str:
     judged = [row for row in result["comparison"] if "goal" in row]
     named = {row["ratio"] for row in judged}
     absent = [RATIOS[goal.ratio].title for goal in GOALS if goal.ratio not in named]
-    said = f"{sum(row['met'] for row in judged)} of {len(GOALS)} goals met; what is missed, and why: {WHY}."
+    said = f"{sum(row['met'] for row in judged)} of {len(GOALS)} goals met; the reasons of the missed: {WHY}."
     return said + (f" No figures, and so not met: {'; '.join(absent)}." if absent else "")
 
 
@@ -135,7 +135,7 @@ def memory(result: Result) -> str:
         for row in rows
         for side in ("subject", "baseline")
     ]
-    return f"Memory is that of sessions that serve every row: at most {', '.join(ends)}." if ends else ""
+    return f"Memory is the highest of each session that serves every row: {', '.join(ends)}." if ends else ""
 
 
 def nodes3(result: Result) -> str:
@@ -257,17 +257,17 @@ def growth(result: Result) -> str:
     unwritten = [f"{step['value']:,}" for step in logs if "loaded_rss_mb" not in step["figures"]]
     apart, noisy = steps.far_apart(result), steps.disturbed_steps(result)
     notes = [
-        "Over connections, resident MB and the CPU when idle are of a node whose connections had been closed "
-        "again: these steps are of before that was mended."
+        "For connections, resident MB and the idle CPU are those of a node whose connections had been closed "
+        "again: these steps were measured before that was fixed."
         if any("held_connections" not in step["figures"] for step in connections)
         else "",
-        f"Nothing was written to the logs of {', '.join(unwritten)} GiB after their reads: these steps are "
-        "of before that was measured, and are in no row of such writes."
+        f"Nothing was written to the logs of {', '.join(unwritten)} GiB after their reads: these steps were "
+        "measured before these writes existed, and are in no row of them."
         if unwritten
         else "",
-        "The two rounds of these steps are far apart, so that their figure is of neither: "
-        f"{'; '.join(apart)}. Something was waited for once, which is not known; a closed loop would hardly "
-        "show it."
+        "The two rounds of these steps are far apart, so that their median is typical of neither: "
+        f"{'; '.join(apart)}. Each has one wait of unknown cause, which a closed loop would hardly "
+        "show."
         if apart
         else "",
         f"Other work disturbed these steps: {', '.join(noisy)}." if noisy else "",
@@ -298,8 +298,8 @@ def profile(result: Result) -> str:
     """The time of a group commit by stage."""
     calls = system_calls.table(result, "github")
     note = (
-        "What the same thread did on a processor meanwhile, by the kernel's samples (perf); waiting for a "
-        "flush or for work takes none."
+        "The kernel's samples (perf) show what the same thread did on a processor; a wait for a flush or for "
+        "work uses no processor."
     )
     table = stages.table(result, "github")
     return fill_text("profile", result, table=table, calls=f"{note}\n\n{calls}" if calls else "")
@@ -309,8 +309,8 @@ def spark(result: Result) -> str:
     """Spark over both brokers, and both of our ends beside Spark's own."""
     pairs = {len(each) for name, each in result["seconds"].items() if name.startswith("source.")}
     note = (
-        "A stream's epochs of 1,000 small rows. The commit is not all that exactly-once takes: our sink's "
-        "writers are Python, started by Spark for each epoch, and stage their rows first."
+        "The epochs of a stream have 1,000 small rows each. Exactly-once takes more than the commit: the "
+        "sink's writers are Python processes, which Spark starts for each epoch, and stage their rows first."
     )
     small = sparks.epochs(result, "github")
     return fill_text(

@@ -22,7 +22,7 @@ from bench.player.tables import seen_here
 HEADS = ["seed", "figure", "the seed", "here", "measured by"]
 Rows = list[list[str]]
 ALL = 0.98
-"""Of what was offered: so much counts as all of it."""
+"""The share of the offered load from which on it counts as all of it."""
 
 
 def _span(values: list[float], unit: str) -> str:
@@ -63,15 +63,15 @@ def logstore_rows(result: dict[str, Any]) -> Rows:
 
 
 def _offer_note(runs: list[dict[str, Any]]) -> str:
-    """Says so where every run took all that was offered: it could not have taken more."""
+    """A note where every run took the whole offered load, and so could not have taken more."""
     whole = all(run["figures"]["payloads_per_s"] >= ALL * run["load"]["rate"] for run in runs)
-    return ", all that was offered" if whole else ""
+    return ", the whole offered load" if whole else ""
 
 
 def _cap_note(highest: float, result: dict[str, Any]) -> str:
-    """Says so where a stream took as much as it may here: it could not have taken more."""
+    """A note where a stream reached its cap, and so could not have taken more."""
     cap = result.get("stream_bytes_per_s", 0) / 1e6
-    return f", all that was offered (a stream's cap here: {cap:.0f})" if cap and highest >= ALL * cap else ""
+    return f", the whole offered load (a stream's cap: {cap:.0f})" if cap and highest >= ALL * cap else ""
 
 
 def _of_size(result: dict[str, Any], experiment: str, payload_bytes: int) -> list[dict[str, Any]]:

@@ -73,7 +73,7 @@ def _grid_cell(pair: tuple[Row, Row] | None, figure: str) -> Cell | None:
         return None
     late = [name for name, row in zip(("Lockstep", "Kafka"), pair, strict=True) if not keeps_rate(row)]
     if late:
-        rates = ", ".join(f"{median(row, 'requests_per_s') or 0:,.0f}" for row in pair)
+        rates = " and ".join(f"{median(row, 'requests_per_s') or 0:,.0f}" for row in pair)
         return Cell(f"{' and '.join(late)} did not keep the rate ({rates}/s)", SOURCES["full"])
     ours, theirs = (median(row, figure) for row in pair)
     if ours is None or not theirs:
@@ -133,7 +133,7 @@ def promised_table(results: Results, grid: Grid) -> str:
         for title, cells in _rows(results, grid, nodes)
         if any(cells.values())
     ]
-    heads = ["Lockstep over Kafka (their figures)", *TARGET_PAIRS, "from"]
+    heads = ["Lockstep over Kafka (both figures)", *TARGET_PAIRS, "source"]
     return text_table(lines, heads)
 
 
@@ -185,7 +185,7 @@ def whole_table(results: Results, grid: Grid) -> str:
             ratio_text = f"{statistics.median(our_times) / statistics.median(their_times):.2f}"
         title = "three nodes: leader killed to next acknowledgement"
         lines.append([title, kills.words(ours), kills.words(theirs), ratio_text, source])
-    heads = ["", "Lockstep", "Kafka", "ratio", "from"]
+    heads = ["", "Lockstep", "Kafka", "ratio", "source"]
     return text_table(lines, heads)
 
 

@@ -31,7 +31,7 @@ def test_what_is_promised_to_stay_flat_is_judged_and_drawn(tmp_path: Path) -> No
     plots.draw(result, tmp_path / "picture.svg")
     assert "</svg>" in (tmp_path / "picture.svg").read_text()
     text = page([result])
-    assert "3 of 4 goals of earlier steps met" in text, "promised with the others"
+    assert "3 of 4 goals of earlier steps are met" in text, "promised with the others"
     for value in (5, 10):
         path_of(tmp_path, BY_NAME["log_gib"], value).unlink()
     few = fits(collect_steps(tmp_path))

@@ -73,7 +73,7 @@ def result(*rows: dict[str, Any], kind: str = "nodes3") -> dict[str, Any]:
 
 def test_each_goal_has_its_figure_its_day_and_its_verdict() -> None:
     text = section([result(MET, ABSENT, FREE)])
-    assert "1 of 2 goals of earlier steps met" in text
+    assert "1 of 2 goals of earlier steps are met" in text
     lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if "|" in line]
     assert ["nodes3", "2026-01-02", "throughput", "3.50", "", ">= 3", "met"] in lines
     assert ["nodes3", "2026-01-02", "p50", "no figures", "", "<= 1", "MISSED"] in lines
@@ -97,11 +97,11 @@ def test_only_what_the_figures_lose_is_a_reason_for_kafka() -> None:
         plain = grid_row("lockstep-os", **rounds("requests_per_s", rate, rate))
         text = advice.section({}, grid_of(plain, shipped, flushing))
         assert ("times as many single messages" in text) is is_reason
-        assert not is_reason or "Kafka answers 2.0 times" in text
+        assert not is_reason or "Kafka serves 2.0 times" in text
     slower, sooner = (
         {"headline": {"comparison": [ratio_row("latency1.p50.cross", value)]}} for value in (2.6, 0.5)
     )
-    assert "1 ms to 2.6 on one node" in advice.section(slower, Grid(None))
+    assert "1 ms against 2.6 ms on one node" in advice.section(slower, Grid(None))
     assert advice.section(sooner, Grid(None)) == ""
 
 
@@ -112,15 +112,13 @@ def test_only_what_the_figures_win_is_a_reason_for_lockstep() -> None:
             for target, value in (("lockstep", rate), ("kafka-flush", 100.0)):
                 rows.append(grid_row(target, workload=workload, **rounds("requests_per_s", value, value)))
         text = advice.ahead({}, grid_of(*rows))
-        said = "3.0 times as many single messages and 3.0 times as many batches on one node, both flushing."
+        said = "serves 3.0 times as many single messages and 3.0 times as many batches on one node."
         assert (said in text) is (rate > 100)
         assert bool(text) is (rate > 100)
     results = {"headline": {"comparison": [ratio_row("memory", 0.09), ratio_row("restart", 1.2)]}}
-    assert "0.09 of Kafka's memory, on one node" in advice.ahead(results, Grid(None))
+    assert "takes 0.09 of Kafka's memory." in advice.ahead(results, Grid(None))
     results["one node"] = {"comparison": [{**ratio_row("memory", 0.19), "ratio": "memory.max"}]}
-    assert "0.09 of Kafka's memory (0.19 with 10,000 members of groups), on" in advice.ahead(
-        results, Grid(None)
-    )
+    assert "0.09 of Kafka's memory (0.19 with 10,000 members of groups)." in advice.ahead(results, Grid(None))
 
 
 def test_a_figure_in_short_is_the_headlines_where_that_has_it_and_names_its_source() -> None:

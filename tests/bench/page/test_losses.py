@@ -27,7 +27,7 @@ def test_our_own_figures_are_not_another_brokers() -> None:
 
 
 def test_without_losses_there_is_no_row_and_noise_is_marked() -> None:
-    assert "In none of" in section([headline_result([300.0, 300.0], 100.0)])
+    assert "Kafka is better in none of" in section([headline_result([300.0, 300.0], 100.0)])
     ((*_, noise), _) = losses([headline_result([70.0, 140.0], 104.0)])
     assert noise == "the interval holds 1"
     assert [row[-1] for row in losses([headline_result([90.0, 91.0], 100.0)])] == ["no", "no"]
@@ -46,7 +46,7 @@ def test_losses_in_short_have_a_line_for_each_kind_with_its_heaviest() -> None:
     text = short([{**lost, "comparison": rows}, won])
     heaviest = f"{RATIOS['latency64.rate.cross'].title}: 0.40"
     assert cells_by_title(text)["headline"] == ["2 of 3", "2", heaviest]
-    assert text.endswith("In none of 1 of atomic.")
+    assert text.endswith("Kafka is better in none of the 1 ratios of atomic.")
 
 
 def test_a_unit_without_a_direction_is_refused() -> None:

@@ -35,12 +35,12 @@ def test_the_page_begins_with_the_headline_and_has_the_losses() -> None:
         "",
         "97%",
     ]
-    assert "on one node 900 records of 1 KB count." in text
+    assert "on one node 900 records of 1 KB are measured." in text
     assert "MISSED" in text and "Failed: session 2: broke" in text and "the rest" not in text
     assert "kept in nanoseconds" not in text, "these blocks have no raw latencies"
     lost = losses([result])
     assert [row[2] for row in lost] == ["0.92", "0.92"]
-    assert "1 of them are a Lockstep that flushes" in text
+    assert "in 1 of them a Lockstep that flushes" in text
 
 
 def test_reservations_about_the_figures_are_stated() -> None:
@@ -53,7 +53,7 @@ def test_reservations_about_the_figures_are_stated() -> None:
     assert "1 of 4 sessions were measured while compiler threads still used up to 31% of a CPU" in text
     assert "tried once more: n3_latency1: not the leader; n3_latency1: not the leader\n" in text
     result["comparison"][0]["pairs"].pop()
-    assert "(1 and 2 of them, as a session failed; 2 were to be)" in page([result])
+    assert "(1 and 2 of them, because a session failed; 2 were planned)" in page([result])
     quiet = headline_result([100.0], 100.0)
     quiet["sessions"] = quiet["sessions"][1:]
     assert "compiler threads still" not in page([quiet]) and "tried once more" not in page([quiet])

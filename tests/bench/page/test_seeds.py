@@ -34,6 +34,6 @@ def test_seed_000_has_both_loops_and_a_bound_takes_the_highest() -> None:
 def test_a_stream_at_its_cap_is_noted() -> None:
     result = {"stream_bytes_per_s": 87_000_000, "runs": [logstore_run("7c", 4096, mb_per_s=86.9)]}
     ((*_, figure, _),) = seeds.logstore_rows(result)
-    assert figure == "4 KB: at most 86.9 MB/s, all that was offered (a stream's cap here: 87)"
+    assert figure == "4 KB: at most 86.9 MB/s, the whole offered load (a stream's cap: 87)"
     ((*_, figure, _),) = seeds.logstore_rows({**result, "stream_bytes_per_s": 100_000_000})
     assert figure == "4 KB: at most 86.9 MB/s"
