@@ -83,7 +83,7 @@ from lockstep.storage.peers.peer_tls import PeerTls
 from lockstep.storage.rate_limited_log import RateLimitedLog
 
 SCRAM_SECRET_BYTES: Final = 32
-"""Of the secret from which the salts of unknown users are made."""
+"""The bytes of the secret from which the salts of unknown users are made."""
 DENIALS_PER_SECOND: Final = 100
 DENIALS_REMEMBERED: Final = 1_000
 """LIMIT. Lines about denials in a second, and those that are known to be repeated within a minute: more than
@@ -138,11 +138,11 @@ class Assembly:
         self.authorizer = self._make_authorizer()
         self.delegation_tokens = self._make_tokens()
         self.endpoints = NodeEndpoints(self.nodes, self._advertised, self.cluster)
-        self.peering = PeerRpc(self.nodes, self.loop, self._peer_tls) if settings.peers() else None
+        self.peer_rpc = PeerRpc(self.nodes, self.loop, self._peer_tls) if settings.peers() else None
         """The messages between nodes; None for a cluster of one node, as `quorum` and `node`."""
         self.quorum: ControllerQuorum | None = None
-        if self.peering is not None:
-            self.quorum = ControllerQuorum(settings, self.image, self.nodes, self.peering)
+        if self.peer_rpc is not None:
+            self.quorum = ControllerQuorum(settings, self.image, self.nodes, self.peer_rpc)
 
     def _make_quotas(self) -> QuotaManager:
         settings = self._settings
@@ -169,8 +169,8 @@ class Assembly:
 
     def _make_groups(self, on_fatal: Callable[[BaseException], None]) -> None:
         """The log groups of this node."""
-        peering = self.peering
-        sender = None if peering is None else lambda group_id: partial(peering.send, group_id)
+        peer_rpc = self.peer_rpc
+        sender = None if peer_rpc is None else lambda group_id: partial(peer_rpc.send, group_id)
         self.local_groups = LocalGroups(
             self._settings, self._directory, self.cluster, self.clock_ms, on_fatal, sender
         )
@@ -180,20 +180,20 @@ class Assembly:
         """The changes of the metadata, of which the deletion of a topic ends committed offsets."""
         self.consumer_groups = GroupCoordinators(self.cluster, self.clock_ms, self.loop)
         self.offset_expiration = OffsetExpiration(self.consumer_groups, self.cluster)
-        commands = PartitionCommands(self.cluster, self.peering, self.offset_expiration.forget)
+        commands = PartitionCommands(self.cluster, self.peer_rpc, self.offset_expiration.forget)
         certified = None if self._peer_tls is None else self._peer_tls.identity.cluster_id
         self.topics = Topics(self.cluster, commands, self.nodes.metadata_versions, cluster_id=certified)
-        self.forwarder = ControllerForwarder(self.cluster, self.topics, self.peering)
-        self.reports = GroupReports(self.cluster, self.peering)
+        self.forwarder = ControllerForwarder(self.cluster, self.topics, self.peer_rpc)
+        self.reports = GroupReports(self.cluster, self.peer_rpc)
 
     def _make_coordinators(self) -> None:
         """The coordinators of transactions, and what ends their batches."""
-        cluster, peering, topics = self.cluster, self.peering, self.topics
+        cluster, peer_rpc, topics = self.cluster, self.peer_rpc, self.topics
         self.time_slicer = TimeSlicer(self.loop.call_soon)
-        self.producer_ids = ProducerIds(topics.record, lambda: topics.leads, self.image, peering)
-        self.markers = MarkerSender(cluster, self.appenders, peering, self.loop)
+        self.producer_ids = ProducerIds(topics.record, lambda: topics.leads, self.image, peer_rpc)
+        self.markers = MarkerSender(cluster, self.appenders, peer_rpc, self.loop)
         self.transactions = TransactionCoordinators(cluster, self.appenders, self.markers, self.producer_ids)
-        self.verification = Verification(self.transactions, peering)
+        self.verification = Verification(self.transactions, peer_rpc)
         self.verification_queue = VerificationQueue(
             cluster, self.appenders, self.verification, self.loop, self.time_slicer
         )
@@ -220,8 +220,8 @@ class Assembly:
         versions.update(advertised_versions(handlers))
         router = Router(handlers, self.forwarder, api_versions.unknown_version)
         self.audit_log = self._make_audit_log(router)
-        if self.peering is not None:
-            ForwardedRequests(self.cluster, self.forwarder, router, self.peering)
+        if self.peer_rpc is not None:
+            ForwardedRequests(self.cluster, self.forwarder, router, self.peer_rpc)
         self.connections = Connections(
             router, self._settings, self.loop, self.time_slicer, self.unsent_bytes, self.rate_limited_log,
             self._fast_paths(router), self.quotas,
@@ -310,7 +310,7 @@ class Assembly:
             *controller_api.build_handlers(cluster, nodes, topics, alteration, self.quotas, self.authorizer),
             *controller_api.build_cluster_handlers(
                 cluster, nodes, self.endpoints, topics, self.reports,
-                DamageReports(cluster, nodes, self.peering), TransferRequests(self.peering), self.quorum,
+                DamageReports(cluster, nodes, self.peer_rpc), TransferRequests(self.peer_rpc), self.quorum,
                 self.clock_ms, self.authorizer,
             ),
         ]  # fmt: skip
@@ -336,9 +336,9 @@ class Assembly:
 
     def _make_node(self) -> None:
         self.node: ClusterNode | None = None
-        if self.peering is not None and self.quorum is not None:
+        if self.peer_rpc is not None and self.quorum is not None:
             self.node = ClusterNode(
-                self._settings, self._directory, self.local_groups, self.cluster, self.nodes, self.peering,
+                self._settings, self._directory, self.local_groups, self.cluster, self.nodes, self.peer_rpc,
                 self.topics, self.consumer_groups, self.transactions, self.reports, self.quorum,
                 _entry(self._settings, self._advertised), self.connections.send_now,
             )  # fmt: skip

@@ -20,7 +20,7 @@ from typing import Final
 
 from lockstep.broker.network.listeners import allow_many_files
 from lockstep.broker.node.data_directory import describe_os_error
-from lockstep.broker.process.heap import give_memory_back, keep_large_blocks_apart, share_arenas
+from lockstep.broker.process.heap import keep_large_blocks_apart, share_arenas, trim_heap
 from lockstep.broker.process.process_output import drain_output, log_to_stderr, queued_output
 from lockstep.broker.server import Broker, CannotStart, ContradictorySettings
 from lockstep.broker.settings.config import Settings
@@ -31,7 +31,7 @@ from lockstep.storage.types import CorruptLog, NewerFormat, StorageError
 log = logging.getLogger("lockstep")
 
 REMOVED_WAIT_SECONDS: Final = 1.0
-"""A removed node redirects clients for so long before it ends."""
+"""The time in which a removed node redirects clients before it ends."""
 SERVICE_POLL_INTERVAL_SECONDS: Final = 0.2
 """Interval of the checks whether a node that waits for others serves."""
 EXIT_BAD_START: Final = 1
@@ -95,10 +95,10 @@ async def _serve_until_stopped(
     # The objects of now live as long as the process: the garbage collector may skip them.
     gc.collect()
     gc.freeze()
-    give_memory_back()  # a replay's peak
+    trim_heap()  # a replay's peak
     try:
         async with contextlib.nullcontext() if companion is None else companion(broker):
-            await broker.until_serving()
+            await broker.wait_until_serving()
             if not broker.is_excluded:
                 print(ready_line(broker), flush=True)
                 ready.set()
@@ -141,7 +141,7 @@ async def _report_service(broker: Broker) -> None:
 
 async def _wait_for_end(broker: Broker, stop_requested: asyncio.Event) -> None:
     """Wait for a stop signal, or for the exclusion of this node and a moment to redirect clients."""
-    excluded = asyncio.ensure_future(broker.until_excluded())
+    excluded = asyncio.ensure_future(broker.wait_until_excluded())
     stop_wait = asyncio.ensure_future(stop_requested.wait())
     await asyncio.wait({excluded, stop_wait}, return_when=asyncio.FIRST_COMPLETED)
     await asyncio.wait({stop_wait}, timeout=REMOVED_WAIT_SECONDS if excluded.done() else None)
@@ -150,7 +150,7 @@ async def _wait_for_end(broker: Broker, stop_requested: asyncio.Event) -> None:
 
 
 def _end_process(failure: BaseException) -> None:
-    """No acknowledgement, flush or response may follow this."""
+    """Ends the process at once: no acknowledgement, flush or response may follow."""
     too_old = isinstance(failure, NewerFormat)
     reason = "" if too_old else ", the log cannot be trusted any more"
     log.critical("stopping at once%s: %s", reason, failure)

@@ -3,7 +3,7 @@
 Owns: `Broker` (used by `broker/main.py` and, in-process, by tests). Invariants: the data directory is locked
 and ports are bound before anything is recovered, and opened only when everything can be served; a stop
 responds to what it can, commits what was accepted and leaves a checkpoint; after a failed flush nothing more
-is answered.
+is acknowledged.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from lockstep.broker.node.data_directory import (
     DirectoryInUse,
     WrongDirectory,
 )
-from lockstep.broker.process.heap import give_memory_back
+from lockstep.broker.process.heap import trim_heap
 from lockstep.broker.process.process_output import dropped_lines
 from lockstep.broker.process.wall_clock import wall_clock_ms
 from lockstep.broker.produce.compiled_fast_path import CONNECTION
@@ -64,16 +64,16 @@ log = logging.getLogger("lockstep")
 REAP_SECONDS: Final = 10.0
 """The interval of closing idle connections; shorter where connections.max.idle.ms is short."""
 MAX_LATE_SECONDS: Final = 5.0
-"""After a sleep that was as much too long nothing has been read for that time, whatever clients sent."""
+"""A sleep that is too long by this time means that the loop read nothing from clients meanwhile."""
 LOW_CONNECTION_LIMIT: Final = 1000
 """The start warns where the limit on open files leaves fewer."""
 CLOSED_BEFORE_TRIM: Final = 200
-"""After so many connections have closed, what they leave behind in the heap is worth giving back."""
-HAND_OVER_SECONDS: Final = 0.5
+"""The number of closed connections after which the heap is trimmed: each leaves free pages behind."""
+TRANSFER_SECONDS: Final = 0.5
 """The longest that a stop waits for other nodes to take over this node's leaderships."""
-HAND_OVER_POLLS: Final = 50
+TRANSFER_POLLS: Final = 50
 REACH_SECONDS: Final = 2.0
-"""So long the ready line waits for the other nodes and for leaders."""
+"""The longest time that the ready line waits for the other nodes and for leaders."""
 REACH_POLL_INTERVAL_SECONDS: Final = 0.01
 
 
@@ -117,7 +117,7 @@ class Broker:
         self._servers: list[asyncio.Server] = []
         self._tasks: list[asyncio.Task[None]] = []
 
-    # --- life ---------------------------------------------------------------------------------------------
+    # --- lifecycle ----------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Recover and serve. Raises CannotStart, ConfigError, StorageError; then nothing is left behind."""
@@ -161,7 +161,7 @@ class Broker:
             raise failure
 
     async def _stop(self, assembly: Assembly) -> Exception | None:
-        """The first thing that went wrong; the rest is closed all the same."""
+        """The first failure; everything else is closed nevertheless."""
         if assembly.node is not None:
             assembly.node.stop()
         assembly.topics.resign()
@@ -171,8 +171,8 @@ class Broker:
         failed = self.failed is not None
         timeout_seconds = 0 if failed else self.settings.lockstep_shutdown_timeout_ms / 1000
         await assembly.connections.drain(timeout_seconds)
-        if assembly.peering is not None and not failed:
-            await self._hand_over()  # not later: a client may be slow to read its responses
+        if assembly.peer_rpc is not None and not failed:
+            await self._transfer_leaderships()  # not later: a client may be slow to read its responses
         await assembly.connections.close(timeout_seconds)
         failure: Exception | None = None
         for group in self.groups.values():
@@ -180,22 +180,22 @@ class Broker:
                 await group.close()
             except Exception as error:
                 failure = failure or error
-        if assembly.peering is not None:
-            await assembly.peering.network.close()
+        if assembly.peer_rpc is not None:
+            await assembly.peer_rpc.network.close()
         if assembly.audit_log is not None:
             assembly.audit_log.close()
         return failure
 
-    async def _hand_over(self) -> None:
-        """Hand over leaderships before this node ends, so that clients hardly notice."""
+    async def _transfer_leaderships(self) -> None:
+        """Transfers leaderships before this node ends, so that clients need not wait for an election."""
         for group in self.groups.values():
             if group.is_leader:
                 with contextlib.suppress(StorageError, ValueError, ConfigurationRejected):
                     group.transfer_to_best()
-        for _ in range(HAND_OVER_POLLS):
+        for _ in range(TRANSFER_POLLS):
             if not any(group.is_leader for group in self.groups.values()):
                 return
-            await asyncio.sleep(HAND_OVER_SECONDS / HAND_OVER_POLLS)
+            await asyncio.sleep(TRANSFER_SECONDS / TRANSFER_POLLS)
 
     def _lock_and_bind(self) -> None:
         """Lock the data directory and bind the ports.
@@ -230,7 +230,7 @@ class Broker:
             self._securities.peers.check_cluster(self._directory.cluster_id)
 
     def _warn_of_open_listener(self, listener: Listener, address: str) -> None:
-        """Log what other machines may do that reach a listener."""
+        """Warns of what other machines that reach a listener may do."""
         clients = self._securities.clients_of(listener, address)
         if not self.settings.authorizer_class_name:
             log.warning("%s may do anything: no authorizer is configured", clients)
@@ -246,11 +246,11 @@ class Broker:
         )  # fmt: skip
         if assembly.audit_log is not None:
             assembly.audit_log.open()
-        if assembly.peering is None or assembly.node is None:
+        if assembly.peer_rpc is None or assembly.node is None:
             await self._open_alone(assembly)
         else:
             await assembly.node.start()
-            await self._listen_for_peers(assembly.peering)
+            await self._listen_for_peers(assembly.peer_rpc)
         assembly.consumer_groups.check()
         assembly.transactions.check()
         self._limit_connections(assembly.cluster.settings)
@@ -283,14 +283,14 @@ class Broker:
         self._background(ExpirationLoop(rules).run())
         self._background(self._reap_idle_connections(assembly.connections))
         self._background(FullDisks(lambda: self.groups, self.enforce_retention).run())
-        if assembly.peering is not None and assembly.node is not None:
-            self._background(assembly.peering.run())
+        if assembly.peer_rpc is not None and assembly.node is not None:
+            self._background(assembly.peer_rpc.run())
             self._background(assembly.node.run())
             self._background(assembly.node.watch())
 
-    async def _listen_for_peers(self, peering: PeerRpc) -> None:
+    async def _listen_for_peers(self, peer_rpc: PeerRpc) -> None:
         try:
-            await peering.network.listen(self._peer_sockets)
+            await peer_rpc.network.listen(self._peer_sockets)
         except OSError as error:
             listener = self.settings.peer_listener()
             assert listener is not None
@@ -303,7 +303,7 @@ class Broker:
                 set_buffer_sizes(each, self.settings)
                 backlog = self.settings.socket_listen_backlog_size
                 try:
-                    each.listen(backlog)  # uvloop does so too, but keeps a failure to itself
+                    each.listen(backlog)  # uvloop does so too, but does not report a failure
                     server = await loop.create_server(
                         self._securities.connection_factory(connections, listener, CONNECTION),
                         sock=each,
@@ -317,7 +317,7 @@ class Broker:
         listener = self.settings.metrics_listener()
         if listener is None:
             return
-        # Here and not above: the library costs time and memory, which only who scrapes should pay.
+        # Imported here: a broker without metrics should not spend the library's time and memory.
         from lockstep.broker.metrics.exposition import GroupCollector, NodeCollector
         from lockstep.broker.metrics.health import unhealthy_reason
         from lockstep.broker.metrics.http import HttpListener
@@ -364,7 +364,7 @@ class Broker:
 
     @property
     def groups(self) -> dict[int, LogGroup]:
-        """The log groups that this node has a part in."""
+        """The log groups that this node is a member of."""
         return self._assembly.cluster.groups if self._assembly is not None else {}
 
     @property
@@ -417,8 +417,8 @@ class Broker:
         leaderless = [str(each) for each in self.groups if nodes.live_leader_of(each) < 0]
         return f"a leader of log group {' and '.join(leaderless)}" if leaderless else ""
 
-    async def until_serving(self) -> None:
-        """Waits until this node serves clients, was excluded from its cluster, or has tried in vain to reach
+    async def wait_until_serving(self) -> None:
+        """Waits until this node serves clients, was excluded from its cluster, or has failed to reach
         every node that elects the controller; at most `REACH_SECONDS`."""
         quorum = self.assembly.quorum
         with contextlib.suppress(TimeoutError):
@@ -434,7 +434,7 @@ class Broker:
         node = self.assembly.node
         return node is not None and node.excluded.is_set()
 
-    async def until_excluded(self) -> None:
+    async def wait_until_excluded(self) -> None:
         """Wait until this node learns that it was removed from its cluster, or is too old for it; for ever
         for a single node."""
         node = self.assembly.node
@@ -454,7 +454,7 @@ class Broker:
         """Run compaction now; returns how many bytes were freed on the disk."""
         return await self.assembly.compaction.enforce()
 
-    # --- within -------------------------------------------------------------------------------------------
+    # --- private ------------------------------------------------------------------------------------------
 
     def _advertised_addresses(self) -> dict[str, tuple[str, int]]:
         """The advertised host ("" for the address the client used) and port, by listener name."""
@@ -507,7 +507,7 @@ class Broker:
                 connections.reap_idle(last)
             if connections.closed - closed >= CLOSED_BEFORE_TRIM:
                 closed = connections.closed
-                await asyncio.to_thread(give_memory_back)
+                await asyncio.to_thread(trim_heap)
 
     def _fatal(self, failure: BaseException) -> None:
         if self.failed is not None:

@@ -62,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
     )
     root.add_argument("--version", action=_Version, help="print the version and exit")
     for options in (BOOTSTRAP_OPTIONS, (CONFIG_OPTION,), ("--timeout",)):
-        root.add_argument(*options, action=_Misplaced, help=argparse.SUPPRESS)
+        root.add_argument(*options, action=_MisplacedOption, help=argparse.SUPPRESS)
     families = root.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for family in (
         serve,
@@ -93,7 +93,7 @@ class _Parser(argparse.ArgumentParser):
         return found, unknown
 
 
-class _Misplaced(argparse.Action):
+class _MisplacedOption(argparse.Action):
     """An option of the commands that the root parser does not take."""
 
     def __init__(self, option_strings: Sequence[str], dest: str, help: str) -> None:
@@ -127,13 +127,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"the package {package} is missing: run `make setup` in the clone, or install Lockstep again"
         )
     except BrokenPipeError:
-        # Whoever read our output has gone (`| head`).
-        _let_output_go()
+        # The reader of our output has closed it (`| head`).
+        _discard_output()
         return status
     except OSError as error:
         if error.errno not in NO_ROOM:
             raise
-        _let_output_go()
+        _discard_output()
         return _fail(str(os_error(error)))
     except KeyboardInterrupt:
         return STOPPED_BY_USER
@@ -152,8 +152,8 @@ def _open_closed_streams() -> None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), "w"))
 
 
-def _let_output_go() -> None:
-    """Python must not try to flush it again."""
+def _discard_output() -> None:
+    """Redirects standard output to /dev/null: Python must not try to flush it again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

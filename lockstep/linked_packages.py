@@ -1,6 +1,6 @@
-"""The packages that `lockstep/` of a checkout links to: are they there?
+"""Checks that the packages which `lockstep/` of a checkout links to exist.
 
-A git without `core.symlinks` and a zip archive that pip unpacks leave a small file in the place of each
+A git without `core.symlinks` and a zip archive that pip unpacks leave a small file instead of each
 symbolic link. The build hook and the `lockstep` command use this module, so it imports nothing else.
 """
 
@@ -13,7 +13,7 @@ LINKED: Final = ("broker", "player", "protocol", "storage")
 
 
 def missing_links(package: Path) -> str | None:
-    """Returns the problem and its cure in one line; None where each of the four is a directory."""
+    """Returns the problem and its remedy in one line; None where each of the four is a directory."""
     missing = [f"lockstep/{name}" for name in LINKED if not (package / name).is_dir()]
     if not missing:
         return None

@@ -1,7 +1,7 @@
 """Compiled modules for LOCKSTEP_NATIVE=1: the output of `make native` replaces the same modules' Python.
 
 Owns: the import finder, and the check that the compiled modules fit the present sources. The compiled
-modules lie in `.native` beside the packages, with a manifest of the sources' checksums; the packages
+modules are in `.native` beside the packages, with a manifest of the sources' checksums; the packages
 themselves stay pure and complete, and are what runs without the variable (decision 29).
 Invariants: all of the compiled modules or none, because they know each other's memory layout; none after
 one of them was imported as Python.

@@ -26,7 +26,7 @@ from lockstep.storage.types import CONTROL_PARTITION, NOTES_PARTITION, Buffer, C
 GROUPS = "groups"
 LOCK = ".lock"
 NODE_PREFIX = "node-"
-"""Before a node's number in the name of its directory, with `lockstep serve --processes`."""
+"""The prefix of a node's directory name with `lockstep serve --processes`."""
 
 
 def groups_of(directory: Path) -> list[tuple[int, Path]]:
@@ -42,9 +42,9 @@ def groups_of(directory: Path) -> list[tuple[int, Path]]:
             else f"there is no directory {directory}"
         )
     if (directory / STATE_NAME).exists() and directory.name.isdecimal():
-        _refuse_if_in_use(directory.parent.parent)
+        _require_not_in_use(directory.parent.parent)
         return [(int(directory.name), directory)]
-    _refuse_if_in_use(directory)
+    _require_not_in_use(directory)
     root = directory / GROUPS
     found = [path for path in root.iterdir() if path.name.isdecimal()] if root.is_dir() else []
     if nodes := node_directories(directory):
@@ -67,7 +67,7 @@ def node_directories(directory: Path) -> list[Path]:
     return sorted(found, key=lambda path: int(numbers[path]))
 
 
-def _refuse_if_in_use(directory: Path) -> None:
+def _require_not_in_use(directory: Path) -> None:
     try:
         lock = os.open(directory / LOCK, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
@@ -99,8 +99,8 @@ class PartitionNames:
             for number, partition in control.partitions.items():
                 self._partitions.setdefault(number, (partition.topic_id, partition.index))
 
-    def learn(self, number: int, payload: Buffer) -> None:
-        """Note the partitions that a batch of the control partition opens."""
+    def replay(self, number: int, payload: Buffer) -> None:
+        """Records the partitions that a batch of the control partition opens."""
         if number != CONTROL_PARTITION:
             return
         for command in _commands(payload):
@@ -142,8 +142,8 @@ class TopicNames:
             image.restore(checkpoint.sections.get(METADATA_SECTION, b""))
             self.names.update({topic_id: topic.name for topic_id, topic in image.topics.items()})
 
-    def learn(self, number: int, payload: Buffer) -> None:
-        """Note the topics that a batch of group 0 creates."""
+    def replay(self, number: int, payload: Buffer) -> None:
+        """Records the topics that a batch of group 0 creates."""
         if number in (CONTROL_PARTITION, NOTES_PARTITION):
             return
         for command in _commands(payload):
@@ -155,19 +155,19 @@ def topic_names(metadata_directory: Path) -> dict[bytes, str]:
     """Topic id to name, by group 0's log, whatever of it is damaged."""
     topics = TopicNames()
     try:
-        found = verify(metadata_directory, 0, on_frame=lambda frame: learn_from(topics, frame))
+        found = verify(metadata_directory, 0, on_frame=lambda frame: replay_frame(topics, frame))
     except (StorageError, OSError):
         return topics.names
     topics.restore(found.checkpoint)
     return topics.names
 
 
-def learn_from(names: PartitionNames | TopicNames, frame: ScannedFrame) -> None:
-    """Have names learn from each batch of a frame; one that cannot be read has none."""
+def replay_frame(names: PartitionNames | TopicNames, frame: ScannedFrame) -> None:
+    """Replays each batch of a frame into `names`; an unreadable one is skipped."""
     payloads = payload_views(frame.view, frame.payload_at, frame.entries)
     for entry, payload in zip(frame.entries, payloads, strict=True):
         with contextlib.suppress(MalformedBatch, ValueError, LookupError):
-            names.learn(entry[0], payload)
+            names.replay(entry[0], payload)
 
 
 def _commands(payload: Buffer) -> Iterator[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """The messages of `lockstep cluster` to brokers: an API of our own in Kafka's frames, not part of Kafka's
 protocol.
 
-Its key is far from Kafka's and no ApiVersions lists it, so clients never meet it; another broker closes the
+Its key is far from Kafka's and no ApiVersions lists it, so clients never use it; another broker closes the
 connection that sends it. Bodies are JSON objects in UTF-8: this is no hot path, and readable in a trace. They
 are bytes, not strings, because strings end at 32 KiB. Their content: `broker/controller/cluster_admin.py`.
 """

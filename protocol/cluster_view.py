@@ -1,8 +1,8 @@
 """A client's view of its cluster, and the schedule of its retries; without a socket and without a clock.
 
-Owns: the addresses of the brokers and the order in which they are tried, the topics of Metadata responses and
-their leaders, the errors that pass, the pauses between tries. The clients of an event loop and the blocking
-ones share it; they hold the connections, send the requests and wait.
+Owns: the addresses of the brokers and the order in which they are tried, the topics of Metadata responses
+and their leaders, the retriable errors, the pauses between attempts. The clients of an event loop and the
+blocking ones share it; they hold the connections, send the requests and wait.
 
 Invariant: a broker that was suspected comes after all that were not, the one suspected longest ago first.
 Does not: decide whether a request may be repeated; that is for its caller, who knows what it means.
@@ -51,7 +51,7 @@ RETRIABLE_ERRORS: Final = NEW_TOPIC_ERRORS | {
 GROUP, TRANSACTION = 0, 1
 """Kinds of coordinators, as FindCoordinator has them."""
 PAUSES_S: Final = (0.02, 0.05, 0.1, 0.2, 0.4)
-"""Between one try and the next; the last one repeats."""
+"""The pauses between attempts; the last one repeats."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class RetrySchedule:
     """The pauses between tries that begin at `now`, until a deadline of the same clock.
 
     Args:
-        stale_s: tries that have failed for so long make the metadata broker suspected: one that is
+        stale_s: attempts that have failed for this time make the metadata broker suspected: one that is
             partitioned from the others continues to respond that there is no leader.
     """
 
@@ -204,5 +204,5 @@ class RetrySchedule:
         return pause_s if now + pause_s < self._deadline else None
 
     def is_stale(self, now: float) -> bool:
-        """Tries have failed for `stale_s` by now."""
+        """Returns whether attempts have failed for `stale_s`."""
         return self._count > 0 and now - self._failing_since >= self._stale_s

@@ -265,15 +265,15 @@ class Decoder(SourceText):
         self.emit(f"{slot} = {items} = [None] * {n}")
         self._array_depth += 1
         with self.block(f"for {i} in range({n}):"):
-            place = f"{items}[{i}]"
+            element_name = f"{items}[{i}]"
             if element.struct is not None:
-                self._new(element.struct, place)
+                self._new(element.struct, element_name)
             elif element.name == "string":
-                self._string(place, False, compact)
+                self._string(element_name, False, compact)
             elif element.name in ("bytes", "records"):
-                self._bytes(place, False, compact)
+                self._bytes(element_name, False, compact)
             else:
-                self.postpone(FORMATS[element.name], place)
+                self.postpone(FORMATS[element.name], element_name)
             self._flush()
         self._array_depth -= 1
 

@@ -1,4 +1,4 @@
-"""Kafka's error codes: number, name, whether a client tries again by itself, and what it means in words.
+"""Kafka's error codes: number, name, whether a client retries it, and its meaning in words.
 
 Codes, names and `retriable` are those of Apache Kafka 4.4.0; the words are ours and never on the wire
 unless a handler puts them there.
@@ -13,7 +13,7 @@ class ErrorCode(IntEnum):
     """An error code of the wire; packs as the int it is."""
 
     retriable: bool
-    """Do clients retry on their own, after fresh metadata where that helps?"""
+    """Whether clients retry on their own, after fresh metadata where that helps."""
     message: str
 
     def __new__(cls, code: int, retriable: bool = False, message: str = "") -> ErrorCode:

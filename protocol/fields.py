@@ -101,7 +101,7 @@ class Field:
 
     @property
     def lazy(self) -> bool:
-        """Is the value made when first read? True for struct fields whose default is not null."""
+        """True if the value is created when first read: for struct fields whose default is not null."""
         return self.wire.struct is not None and self.default is not None
 
     @property

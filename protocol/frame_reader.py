@@ -29,12 +29,12 @@ from typing import Final
 LENGTH_BYTES: Final = 4
 MIN_BUFFER_BYTES: Final = 4 * 1024
 MAX_REGULAR_BUFFER_BYTES: Final = 128 * 1024
-"""Holds several of a Java producer's default 16 KiB batches per read."""
+"""The largest buffer for small frames: a read takes several of a Java producer's 16 KiB batches."""
 
 FIRST_GROWTH: Final = 8
 """The factor by which a small buffer grows: most requests are complete after one or two reads."""
 GROWTH_SLACK: Final = 64 * 1024
-"""So that a Java producer's largest request by default, 1 MiB, is moved once."""
+"""Added when a buffer grows, so that a Java producer's largest request by default, 1 MiB, is moved once."""
 MAX_UNRESERVED_BYTES: Final = MAX_REGULAR_BUFFER_BYTES * FIRST_GROWTH + GROWTH_SLACK
 """A buffer up to here is small beside what else a connection may hold; larger ones double."""
 
@@ -81,7 +81,7 @@ class FrameReader:
         self._end = 0  # end of the received bytes
         self._large_bytes = 0  # size of the large frame that `_buffer` holds the start of, and nothing else
         self.is_full = False
-        """Does the next `get_buffer` take a larger buffer, for the rest of a large frame?"""
+        """Whether the next `get_buffer` takes a larger buffer, for the rest of a large frame."""
         self._regular = self._buffer  # set aside while there is a large frame
         self._small_reads = 0
 
@@ -149,7 +149,7 @@ class FrameReader:
                 needed = LENGTH_BYTES
         self._start = pos
         if needed > len(buffer) and pos == 0 and end == len(buffer):
-            self._outgrow(needed)
+            self._grow_buffer(needed)
         else:
             self._adapt(count)
         return frames
@@ -159,7 +159,7 @@ class FrameReader:
         if self._start == self._end and len(self._buffer) > MIN_BUFFER_BYTES:
             self._replace_regular(MIN_BUFFER_BYTES)
 
-    def _outgrow(self, frame_bytes: int) -> None:
+    def _grow_buffer(self, frame_bytes: int) -> None:
         """Prepares for the rest of an unfinished frame that fills the buffer."""
         if frame_bytes > MAX_REGULAR_BUFFER_BYTES:
             self._large_bytes = frame_bytes

@@ -1,4 +1,4 @@
-"""The wire's smallest pieces: what is malformed, unsigned varints, and the limits on decoding.
+"""The primitives of the wire format: malformed messages, unsigned varints, and the limits on decoding.
 
 Generated codecs (`lockstep.protocol.compiler`) do the common case inline, one byte at a time where one byte
 is enough, and call these functions for the rest.
@@ -32,14 +32,14 @@ BY_REFERENCE_BYTES = 4096
 """Data longer than this goes to the socket as it is; copying less is cheaper than one more buffer."""
 
 ALLOCATION_FLOOR_BYTES = 4 << 20
-"""What decoding may always allocate: eight times the largest frame accepted before authentication."""
+"""The memory that decoding may always allocate: eight times the largest frame before authentication."""
 
 NAMES_EVERY_PARTITION = frozenset({1, 2, 3, 8, 9, 23, 28})
 """Fetch, ListOffsets, Metadata, OffsetCommit, OffsetFetch, OffsetForLeaderEpoch, TxnOffsetCommit: in these an
 ordinary client names whatever it reads, some 550 bytes in memory a topic and 40 on the wire."""
 
 EVERY_PARTITION_FLOORS = 8
-"""Floors that these have: room for 50,000 topics."""
+"""The factor of `ALLOCATION_FLOOR_BYTES` for these: enough for 50,000 topics."""
 
 REQUEST_ALLOCATION_RATIO = 8
 """Decoding a request may allocate this many times its size, as in Kafka's own bound."""
@@ -94,10 +94,10 @@ def uvarint_rest(buf: memoryview, pos: int, first: int) -> tuple[int, int]:
 
 
 def length_rest(buf: memoryview, pos: int, first: int) -> tuple[int, int]:
-    """Like `uvarint_rest` for a compact length (value plus one), where zero has no longer spelling."""
+    """Like `uvarint_rest` for a compact length (value plus one), where zero must be a single byte."""
     value, pos = uvarint_rest(buf, pos, first)
     if value == 0:
-        raise MalformedMessage("null length spelled in more than one byte")
+        raise MalformedMessage("null length encoded in more than one byte")
     return value, pos
 
 

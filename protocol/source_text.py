@@ -98,7 +98,7 @@ class SourceText:
         return self.bind(name, getattr(packer, method)), packer.size
 
     def compact(self, field: Field | None) -> bool:
-        """Are lengths of this field varints in this version?"""
+        """Returns whether lengths of this field are varints in this version."""
         if field is None or field.flexible is None:
             return self.flexible
         return self.flexible and self.version in field.flexible
@@ -148,5 +148,5 @@ def _error_text(error: BaseException, *, decoding: bool) -> str:
 
 
 def is_scalar_array(wire: WireType) -> bool:
-    """Can the elements be read and written with one struct call?"""
+    """Returns whether the elements can be read and written with one struct call."""
     return wire.name in FORMATS and wire.name != "uuid"

@@ -61,12 +61,12 @@ def staged_producer_id(query: str, number: int) -> int:
 
 
 def is_staged(producer_id: int) -> bool:
-    """Are batches of this producer staged, by any query?"""
+    """Returns whether batches of this producer are staged, by any query."""
     return producer_id >= _STAGED
 
 
 def is_staged_by(producer_id: int, query: str) -> bool:
-    """Are batches of this producer staged by this query?"""
+    """Returns whether batches of this producer are staged by this query."""
     return producer_id >> _OWNER_SHIFT == (_STAGED >> _OWNER_SHIFT | _owner(query))
 
 

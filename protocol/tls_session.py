@@ -54,7 +54,7 @@ class TlsSession:
         self.needs_input = False
         """True where the last `fill` left nothing to decrypt."""
         self.has_ended = False
-        """True where the last `fill` came to the peer's end of TLS."""
+        """True where the last `fill` reached the peer's close of TLS."""
 
     @property
     def undecrypted_bytes(self) -> int:
@@ -128,7 +128,7 @@ class TlsSession:
 
 
 class TlsFailure(NamedTuple):
-    """Why TLS failed."""
+    """The reason why TLS failed."""
 
     reason: str
     """OpenSSL's name, as UNKNOWN_CA, or the error's text."""

@@ -24,7 +24,7 @@ class TransactionLogKey(Struct):
 
 @struct()
 class PartitionsSchema(Struct):
-    """Partitions of one topic that take part."""
+    """The partitions of one topic in the transaction."""
 
     topic: str = string()
     partition_ids: list[int] = array(int32)

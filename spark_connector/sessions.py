@@ -236,7 +236,7 @@ def _is_local(master: str) -> bool:
 
 
 def has_class(spark: SparkSession, name: str) -> bool:
-    """Does the session's JVM find this class, so was its jar loaded?"""
+    """Returns whether the session's JVM finds this class, that is, whether its jar was loaded."""
     jvm: Any = spark._jvm
     try:
         jvm.org.apache.spark.util.Utils.classForName(name, False, False)

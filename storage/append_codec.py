@@ -81,7 +81,7 @@ class AppendSender:
         self._log.keep_from(self._raft.lowest_active_match(self._log.recent_index))
 
     def last_unneeded_index(self, snapshot_index: int | None) -> int:
-        """Returns the last index that no follower will be sent an entry of: those that are not on the disk
+        """Returns the last index of the entries that no follower will be sent: those that are not on the disk
         any more, and beyond `kept_entries` those below a checkpoint that follow no outgoing snapshot.
 
         snapshot_index: the index of the oldest outgoing snapshot."""
@@ -100,7 +100,7 @@ class AppendSender:
             return  # a new leader that has not written all of its log yet: the core sends again
         size = self._raft.terms.size_between(first, last)
         chain = self._log.recent_chain_at(message.prev_index)
-        frames = _upto(self._log.frames, first, last, size) if chain is not None else []
+        frames = _read_frames(self._log.frames, first, last, size) if chain is not None else []
         if frames and chain is not None:
             self._attach(message, frames, chain)
             return
@@ -109,7 +109,7 @@ class AppendSender:
 
     def _read(self, first: int, last: int, size: int) -> tuple[list[Frame], int | None]:
         """Reads frames from the disk, and the chain value before them. In a thread."""
-        return _upto(self._log.frames_cold, first, last, size), self._log.chain_at_cold(first - 1)
+        return _read_frames(self._log.frames_cold, first, last, size), self._log.chain_at_cold(first - 1)
 
     def _on_read(self, message: Append, done: asyncio.Future[tuple[list[Frame], int | None]]) -> None:
         error = done.exception()
@@ -137,7 +137,9 @@ class AppendSender:
         self._send(message.to, message)
 
 
-def _upto(read: Callable[[int, int], list[Frame] | None], first: int, last: int, size: int) -> list[Frame]:
+def _read_frames(
+    read: Callable[[int, int], list[Frame] | None], first: int, last: int, size: int
+) -> list[Frame]:
     """Returns the frames from `first` to `last`, some `size` bytes; none where `read` has not all of them."""
     found: list[Frame] = []
     while first <= last:  # the core does not count the bytes of its own entries

@@ -1,4 +1,4 @@
-"""From the appended log to the committed state: frames wait here for their commit and are applied in order.
+"""Applies committed frames: they wait here from their append to their commit, and are applied in order.
 
 Invariants: frames are applied once, in index order, never above the commit; `index` never goes back. Frames
 that were recovered from the disk rather than appended are read again when their commit is known, a chunk at

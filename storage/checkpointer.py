@@ -21,8 +21,8 @@ log_of_checkpoints = logging.getLogger(__name__)
 
 CONFIGURATION_SECTION = "configuration"
 MAX_BATCHES = 50_000
-"""A restart replays so many batches in about a second: beyond them a checkpoint does not wait for the end of
-the segment. One of 64 MiB holds seven times as many offset commits."""
+"""A restart replays this many batches in about a second: beyond it a checkpoint does not wait for
+the end of the segment. One of 64 MiB holds seven times as many offset commits."""
 RETRY_SECONDS: Final = 10
 """The pause after a checkpoint that could not be written while the disk is not full."""
 
@@ -70,7 +70,7 @@ class Checkpointer:
         self._failed = failed
         self._cut: Checkpoint | None = None
         self._write_failed = False
-        """The last try failed, for another reason than a full disk."""
+        """Whether the last attempt failed for another reason than a full disk."""
         self.index = log.checkpoint.index if log.checkpoint else 0
         """The newest entry that a flushed checkpoint covers."""
         self.under_way: asyncio.Future[None] | None = None
@@ -125,8 +125,8 @@ class Checkpointer:
             self._failed(error)
 
     def _on_write_failed(self, error: WriteFailed) -> None:
-        """Logs the first failure of a series, and lets the next frames bring another try after a while. A
-        full disk has its own watch, which does both."""
+        """Logs the first failure of a series, and allows another attempt after a while. Full disks are
+        handled elsewhere (`broker/maintenance/full_disks.py`)."""
         if not self._write_failed:
             self._write_failed = True
             log_of_checkpoints.error(

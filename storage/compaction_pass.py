@@ -42,7 +42,7 @@ class CompactionTarget(NamedTuple):
     delete_retention_ms: int
     aborted: AbortedTransactions
     newest_offset: int
-    """Of the partition's last committed record. Its batch may lose records but never goes as a whole:
+    """The offset of the partition's last committed record. Its batch may lose records but is never removed:
     reads need an end to reach."""
 
 
@@ -50,11 +50,11 @@ class Cleaned(NamedTuple):
     """The result of a pass."""
 
     ends: dict[int, int]
-    """By local id: below this it is clean."""
+    """By local id: the offset below which the partition is clean."""
     saved_bytes: int
-    """That files on the disk are smaller."""
+    """The bytes by which files on the disk have become smaller."""
     segments: int
-    """That were rewritten."""
+    """The number of segments that were rewritten."""
     unreadable: Sequence[tuple[int, int]]
     """(local id, base offset) of batches that could not be opened or made again: they stay."""
 

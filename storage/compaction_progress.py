@@ -21,7 +21,7 @@ class CompactionProgress:
     def __init__(self) -> None:
         self._ends: dict[int, int] = {}
         self.resets = 0
-        """How often everything was forgotten: the result of a pass that began before is void."""
+        """The number of resets: the result of a pass that began before a reset is dropped."""
 
     def of(self, partition: int) -> int:
         """Returns the offset below which a partition is clean."""

@@ -1,8 +1,8 @@
 """The records that compaction keeps: pure rules over the batches of one partition, fed batch by batch.
 
 Owns: `OffsetMap` (key to its last offset, of bounded memory) and `PartitionCleaning` (one partition's pass).
-A pass has two parts: every batch of the dirty stretch is put into the map, in order, until that is full or
-the stretch ends; then every batch from the log start up to there is filtered. Where the map was full the next
+A pass has two parts: every batch of the dirty range is put into the map, in order, until that is full or
+the range ends; then every batch from the log start up to there is filtered. Where the map was full the next
 pass begins there.
 
 Kept are: the last record of each key below the end of the map, and all above it; a tombstone, until its
@@ -45,7 +45,7 @@ MAX_OWN_KEY_LENGTH = DIGEST_BYTES - 1
 LATEST_MS = (1 << 63) - 1
 """The last time that a batch can name: a `delete.retention.ms` may reach beyond it."""
 ENTRY_BYTES = 200
-"""What a key takes in the map, about: a digest, an offset, their place in a dict that is half empty."""
+"""The memory of a key in the map, about: a digest, an offset, and their share of a half empty dict."""
 
 
 class OffsetMap:
@@ -60,14 +60,14 @@ class OffsetMap:
     def __len__(self) -> int:
         return len(self._offsets)
 
-    def note(self, parts: Iterable[RecordSpan]) -> bool:
-        """All records of one batch; False, and nothing noted, where there may be no room for them."""
-        parts = list(parts)
-        if len(self._offsets) + len(parts) > self.room and self._offsets:
+    def note(self, spans: Iterable[RecordSpan]) -> bool:
+        """Adds all records of one batch; False, and nothing is added, where there may be no room for them."""
+        spans = list(spans)
+        if len(self._offsets) + len(spans) > self.room and self._offsets:
             return False
-        for part in parts:
-            if part.key is not None:
-                self._offsets[_own(part.key)] = part.offset
+        for span in spans:
+            if span.key is not None:
+                self._offsets[_own(span.key)] = span.offset
         return True
 
     def last_offset(self, key: bytes) -> int:
@@ -105,7 +105,7 @@ class PartitionCleaning:
         self.local_id = local_id
         self.dirty_offset = dirty_offset
         self.end = end
-        """While the map is filled: how far that may go. Then: where it ends."""
+        """While the map is filled, the limit of its range; then the end of its range."""
         self.unreadable: list[int] = []
         """Base offsets of batches that could not be opened, or not be made again."""
         self._now_ms = now_ms
@@ -146,7 +146,7 @@ class PartitionCleaning:
         if header.is_control or self._is_aborted(header):
             return True
         try:
-            return self.map.note(open_batch(batch).parts)
+            return self.map.note(open_batch(batch).spans)
         except MalformedBatch:
             return True  # it stays whole, and so does what came before
 
@@ -165,41 +165,41 @@ class PartitionCleaning:
         header = read_header(batch)
         left: FilteredBatch | bool = True
         try:
-            was = open_batch(batch)
+            opened = open_batch(batch)
             if header.next_offset <= self.end:
-                left = self._marker(batch, was) if header.is_control else self._filter_records(was)
+                left = self._marker(batch, opened) if header.is_control else self._filter_records(opened)
         except MalformedBatch:  # from here on tombstones stay: clients may be able to read what they delete
             self.unreadable.append(header.base_offset)
         if left and header.is_transactional and not header.is_control:
             self._with_records.add(header.producer_id)
         return left
 
-    def _filter_records(self, was: OpenedBatch) -> FilteredBatch | bool:
-        header = was.header
+    def _filter_records(self, opened: OpenedBatch) -> FilteredBatch | bool:
+        header = opened.header
         if self._is_aborted(header):
             return False
         over = header.has_delete_horizon and self._is_over(header)
         last_offset = self.map.last_offset
         kept = [
-            part
-            for part in was.parts
-            if (part.has_value or not over) and part.key is not None and part.offset >= last_offset(part.key)
+            span
+            for span in opened.spans
+            if (span.has_value or not over) and span.key is not None and span.offset >= last_offset(span.key)
         ]
         if not kept:
             return False
-        if not header.has_delete_horizon and not all([part.has_value for part in kept]):
-            return filter_batch(was, kept, self._horizon_ms)
-        return filter_batch(was, kept) if len(kept) < len(was.parts) else True
+        if not header.has_delete_horizon and not all([span.has_value for span in kept]):
+            return filter_batch(opened, kept, self._horizon_ms)
+        return filter_batch(opened, kept) if len(kept) < len(opened.spans) else True
 
-    def _marker(self, batch: Buffer, was: OpenedBatch) -> FilteredBatch | bool:
-        """One that committed goes as tombstones go, after its records; any other control record stays."""
-        header = was.header
+    def _marker(self, batch: Buffer, opened: OpenedBatch) -> FilteredBatch | bool:
+        """A commit marker is removed as tombstones are, after its records; any other control record stays."""
+        header = opened.header
         has_records = header.producer_id in self._with_records
         self._with_records.discard(header.producer_id)
         if parse(batch).kind is not ControlKind.COMMIT or has_records:
             return True
         if not header.has_delete_horizon:
-            return filter_batch(was, was.parts, self._horizon_ms)
+            return filter_batch(opened, opened.spans, self._horizon_ms)
         return not self._is_over(header)
 
     def _is_over(self, header: BatchHeader) -> bool:

@@ -15,7 +15,7 @@ from lockstep.storage.served_leadership import ServedLeadership
 from lockstep.storage.types import CONTROL_PARTITION, NotLeader
 
 COMMANDS_PER_BATCH = 1000
-"""The group's own commands are some 130 bytes each: so many fit a frame of the smallest segments."""
+"""A batch of some 130 bytes for each command must fit a frame of the smallest segments."""
 
 
 class AppendValues(Protocol):
@@ -46,14 +46,14 @@ class ControlCommands:
         first = self._next_number
         self._next_number += len(partitions)
         commands = [
-            control.open_command(first + place, topic_id, index, 0)
-            for place, (topic_id, index) in enumerate(partitions)
+            control.open_command(first + number, topic_id, index, 0)
+            for number, (topic_id, index) in enumerate(partitions)
         ]
         await self._command(commands)
-        return [self._control.partitions[first + place] for place in range(len(partitions))]
+        return [self._control.partitions[first + number] for number in range(len(partitions))]
 
     async def close_partitions(self, local_ids: Sequence[int]) -> None:
-        """Closes partitions for good; their records are dead."""
+        """Closes partitions permanently; their records are deleted."""
         await self._command([control.close_command(local_id) for local_id in local_ids])
 
     async def advance_log_starts(self, offsets: Mapping[int, int]) -> None:

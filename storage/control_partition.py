@@ -40,7 +40,7 @@ def open_command(local_id: int, topic_id: bytes, index: int, epoch_base: int) ->
 
 
 def close_command(local_id: int) -> Command:
-    """Closes a partition; its records are dead."""
+    """Closes a partition; its records are deleted."""
     return {"do": "close", "partition": local_id}
 
 

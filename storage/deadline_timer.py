@@ -9,7 +9,7 @@ from collections.abc import Callable
 class DeadlineTimer:
     """Calls `on_deadline` once a deadline has passed, in milliseconds of `now_ms`.
 
-    A deadline later than the armed one changes nothing: the owner looks at its own when it is called.
+    A deadline later than the armed one changes nothing: the owner checks its own deadline when it is called.
     """
 
     __slots__ = ("_deadline_ms", "_handle", "_loop", "_now_ms", "_on_deadline")
@@ -37,7 +37,7 @@ class DeadlineTimer:
         self._handle = self._loop.call_later(max(0, deadline_ms - self._now_ms()) / 1000, self._fire)
 
     def cancel(self) -> None:
-        """Calls back no more until it is armed again."""
+        """Stops calling back until it is armed again."""
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None

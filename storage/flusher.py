@@ -63,7 +63,7 @@ class Flusher:
         self._average_seconds = 0.0
         self.flushes = 0
         self.flush_seconds = 0.0
-        """All flushes together."""
+        """The time of all flushes together."""
         self.threaded = False
         self.busy = False
         """A flush is under way in the thread: nothing may be written or truncated meanwhile."""

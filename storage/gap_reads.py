@@ -17,7 +17,7 @@ from lockstep.storage.partition import PartitionLog
 from lockstep.storage.types import OffsetOutOfRange, ReadResult
 
 MAX_ATTEMPTS: Final = 64
-"""Neighbouring segments are freed one after the other; a reader that is as slow meets several of them."""
+"""The most attempts of one read: neighbouring segments may be freed one after the other meanwhile."""
 
 
 def read(

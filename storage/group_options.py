@@ -42,7 +42,7 @@ class GroupOptions:
     """Whether a log that is damaged above its checkpoint, or has lost its hard state, is opened without the
     damaged part, as another member; only where peers have the lost entries."""
     kept_entries: int = 1 << 20
-    """A follower that is at most so many entries behind gets entries, if they are on the disk, instead of a
+    """A follower that is no more entries behind gets entries, if they are on the disk, instead of a
     snapshot; 8 bytes of memory each."""
     raft: RaftSettings = field(default_factory=RaftSettings)
     straight_commit: bool = True

@@ -119,7 +119,7 @@ def recover(
 
 
 def _first_members(log: DataLog, options: GroupOptions, member_id: int) -> Configuration:
-    """Returns the first membership of the log, whatever the options are by now."""
+    """Returns the first membership of the log, which may differ from the options."""
     members = Configuration((member_id,) if options.voters is None else options.voters)
     if log.last_index or log.checkpoint is not None:
         members = Configuration((member_id,))  # older than the file: there were no groups of several

@@ -39,7 +39,7 @@ class IdleMarker:
             self._timer = self._loop.call_later(IDLE_MARKER_SECONDS, self._idle)
 
     def stop(self) -> None:
-        """Writes no more markers."""
+        """Stops writing markers."""
         if self._timer is not None:
             self._timer.cancel()
 

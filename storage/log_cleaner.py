@@ -65,7 +65,7 @@ class LogCleaner:
         log, progress = self._replica.log, self._replica.compaction_progress
         resets = progress.resets
 
-        def go_on(count: int) -> None:
+        def throttle_or_pause(count: int) -> None:
             if self._has_to_wait or progress.resets != resets:
                 raise CleaningPaused
             throttle(count)
@@ -74,7 +74,15 @@ class LogCleaner:
             each._replace(dirty_offset=min(each.dirty_offset, progress.of(each.partition)))
             for each in targets
         ]
-        arguments = (log, targets, self._control.log_start, now_ms, memory_bytes, go_on, self._ships_nothing)
+        arguments = (
+            log,
+            targets,
+            self._control.log_start,
+            now_ms,
+            memory_bytes,
+            throttle_or_pause,
+            self._sends_no_snapshot,
+        )
         try:
             done = await self._loop.run_in_executor(self._threads, clean, *arguments)
         except CleaningPaused:
@@ -92,14 +100,14 @@ class LogCleaner:
             return 0 if self._has_to_wait else await self._join(throttle)
 
     async def _join(self, throttle: Callable[[int], None]) -> int:
-        def go_on(count: int) -> None:
+        def throttle_or_pause(count: int) -> None:
             if self._has_to_wait:
                 raise CleaningPaused
             throttle(count)
 
         try:
             return await self._loop.run_in_executor(
-                self._threads, self._replica.log.join, go_on, self._is_closed
+                self._threads, self._replica.log.join, throttle_or_pause, self._is_closed
             )
         except CleaningPaused:
             return 0
@@ -111,7 +119,7 @@ class LogCleaner:
     def _has_to_wait(self) -> bool:
         return self._replica.stopped or self._replica.installer.incoming is not None
 
-    def _ships_nothing(self) -> bool:
+    def _sends_no_snapshot(self) -> bool:
         return not self._replica.installer.is_sending
 
     def _is_closed(self, local_id: int) -> bool:

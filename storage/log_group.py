@@ -57,8 +57,8 @@ from lockstep.storage.waiters import OpenWaiters, Waiter, Waiters
 
 __all__ = ["GroupOptions", "LogGroup"]
 
-GATHER_LOOKS = 8
-"""How often a busy group waits for one more batch before it flushes, each time one iteration of the loop."""
+MAX_GATHER_ITERATIONS = 8
+"""The most loop iterations in which a busy group waits for more batches before it flushes."""
 
 
 class LogGroup:
@@ -93,10 +93,10 @@ class LogGroup:
         self.on_leading = self._leadership.listeners
         """Called each time `is_leader` became True, all before the term being applied, or False. That is as
         soon as the core is drained, in order, none left out: a listener may call the group."""
-        self._turn_scheduled = self._busy = False
-        self._gathered = self._looks = 0
-        self._closed_for_good = False
-        self._seen_index = 0
+        self._propose_scheduled = self._busy = False
+        self._gathered_count = self._gather_iterations = 0
+        self._is_closed = False
+        self._notified_index = 0
         self.possible_losses = member.possible_losses
         """Records missing at the beginning of a salvaged log that may have been deleted."""
         self.recovered_index = log.last_index
@@ -123,7 +123,7 @@ class LogGroup:
         self.close_partitions = self._commands.close_partitions
         self.advance_log_starts = self._commands.advance_log_starts
 
-    # --- life ---------------------------------------------------------------------------------------------
+    # --- lifecycle ----------------------------------------------------------------------------------------
 
     @classmethod
     async def open(
@@ -140,18 +140,18 @@ class LogGroup:
         random_below: Callable[[int], int] = random.randrange,
         fs: FileSystem | None = None,
     ) -> LogGroup:
-        """Recovers the group in `directory` (made if missing); a group of one voter is led when this returns.
+        """Recovers the group in `directory` (created if missing); a group of one voter leads on return.
 
         Args:
             clock_ms: the time of day, for frames.
-            seconds: a monotonic clock, for elections and leases.
+            monotonic: a monotonic clock in seconds, for elections and leases.
             commit_machines: topic id to (checkpoint section, machine): that topic's committed batches are
             replayed into the machine.
             tail_machines: checkpoint section to machine: every batch of another leader is replayed into it; a
             caller that appends here updates it.
             on_fatal: called once with the error that ends this group.
             send: hands a message to the transport, which may lose it: (member id, message).
-            draw: draw(n) is a random number below n, for election timeouts.
+            random_below: random_below(n) is a random number below n, for election timeouts.
         Raises:
             CorruptLog, NewerFormat, StorageFull, WriteFailed: as DataLog.open.
         """
@@ -171,32 +171,32 @@ class LogGroup:
 
     async def close(self) -> None:
         """Commits accepted batches if this node alone can, writes a checkpoint, closes the files."""
-        if self._closed_for_good:
+        if self._is_closed:
             return
-        self._closed_for_good = True
+        self._is_closed = True
         try:
             if self.failed is None:
                 self._serve(False)
                 if self.raft.configuration.voter_sets() == ((self.raft.member_id,),):
                     await self.committed()
                 else:
-                    self.on_not_accepting()  # a checkpoint holds nothing that is in no frame
+                    self.on_not_accepting()  # batches in no frame must not be in the checkpoint
                 with contextlib.suppress(StorageFull, WriteFailed):  # the next start replays a little more
                     await self._replica.write_last_checkpoint()
         finally:
             self.abandon()
-            await in_thread(self._end_threads)
+            await in_thread(self._shut_down_threads)
             self._replica.installer.close()
             await in_thread(self.log.close)
 
-    def _end_threads(self) -> None:
+    def _shut_down_threads(self) -> None:
         """Waits for the work in this group's own threads. May run in any other one."""
         self._replica.flusher.close()
         self._threads.shutdown(wait=True)
 
     def abandon(self) -> None:
         """Accepts and sends nothing more; files stay as they are."""
-        self._closed_for_good = True
+        self._is_closed = True
         self.read_repair.stop()
         self._serve(False)
         self._replica.stop()
@@ -279,7 +279,7 @@ class LogGroup:
 
     def receive(self, message: Message) -> None:
         """Handles a message of a peer; one that does not verify is dropped."""
-        if not self._closed_for_good:
+        if not self._is_closed:
             self._replica.receive(message)
 
     def change_members(self, voters: Sequence[int], learners: Sequence[int] = ()) -> None:
@@ -289,7 +289,7 @@ class LogGroup:
 
     def transfer(self, member_id: int) -> None:
         """Begins a transfer of the leadership to a voter. Raises NotLeader, ConfigurationRejected."""
-        self._hand_in()  # pending batches go along where they can
+        self._propose_pending()  # so that the successor gets pending batches, too
         if self.is_leader and self.raft.last_index > self.log.last_index:
             raise ConfigurationRejected(
                 "an entry waits for disk space on this node, and cannot be sent to any member"
@@ -312,7 +312,7 @@ class LogGroup:
             for member in members:
                 self.raft.report_unreachable(member)
 
-        if members and not self._closed_for_good and self.failed is None:
+        if members and not self._is_closed and self.failed is None:
             self._replica.request(lost)
 
     def campaign_after(self, rank: int) -> None:
@@ -322,7 +322,7 @@ class LogGroup:
     def on_node_stopped(self, node_id: int) -> None:
         """Handles the end of a node's process: its followers need not wait for a timeout."""
         leader_id = self.raft.leader_id
-        if node_of(leader_id) == node_id and not self._closed_for_good and self.failed is None:
+        if node_of(leader_id) == node_id and not self._is_closed and self.failed is None:
             self._replica.request(lambda: self.raft.on_leader_stopped(leader_id, self._replica.now_ms()))
 
     def append(
@@ -371,13 +371,13 @@ class LogGroup:
         pending += self._replica.applier.in_flight_bytes
         if pending > self._options.max_uncommitted_bytes:
             raise Backlogged(f"group {self.group_id} holds {pending} bytes that are not committed")
-        self.schedule_turn()
+        self.schedule_propose()
 
-    def schedule_turn(self) -> None:
+    def schedule_propose(self) -> None:
         """Proposes what is in the open frame in the next iteration of the loop."""
-        if not self._turn_scheduled:
-            self._turn_scheduled = True
-            self._loop.call_soon(self._turn)
+        if not self._propose_scheduled:
+            self._propose_scheduled = True
+            self._loop.call_soon(self._propose_or_gather)
 
     def when_committed(self, waiter: Waiter) -> None:
         """Calls `waiter(None)` once everything appended so far is committed, `waiter(error)` if it never is,
@@ -389,7 +389,7 @@ class LogGroup:
         elif self._open.pending_bytes:
             self.open_waiters.add(waiter)
         elif self.raft.last_index > self._replica.applied_index:
-            # The core's end, not the log's: an entry may wait for room on the disk.
+            # The last index of the core, not of the log: an entry may wait for space on the disk.
             self._waiters.add(self.raft.last_index, self.raft.terms.last_term, [waiter])
         else:
             self._loop.call_soon(waiter, None)
@@ -438,7 +438,7 @@ class LogGroup:
         """Waits for the end of the repair that is under way, if there is one."""
         await self._replica.repairing.wait_until_ended()
 
-    # --- the group's own entries --------------------------------------------------------------------------
+    # --- entries of the control partition -----------------------------------------------------------------
 
     async def append_values(
         self, partition: PartitionLog, values: Sequence[bytes], *, reserved: bool = True
@@ -457,37 +457,37 @@ class LogGroup:
 
     # --- the loop iteration: close a frame, propose it -----------------------------------------------------
 
-    def _gathers_more(self) -> bool:
-        """Returns whether to wait for the sockets once more before a flush. A busy group does so as long as
+    def _should_gather_more(self) -> bool:
+        """Returns whether to poll the sockets once more before a flush. A busy group does so as long as
         each iteration brings more batches: a client that is about to send joins this frame, not the next."""
         waiting = self._open.batch_count
-        if waiting <= self._gathered or self._looks >= GATHER_LOOKS:
+        if waiting <= self._gathered_count or self._gather_iterations >= MAX_GATHER_ITERATIONS:
             return False
-        self._gathered = waiting
-        self._looks += 1
+        self._gathered_count = waiting
+        self._gather_iterations += 1
         return True
 
     @property
     def has_unproposed_batches(self) -> bool:
         return self._open.pending_bytes > 0
 
-    def _turn(self) -> None:
-        if self._busy and self._gathers_more():
-            self._loop.call_soon(self._turn)
+    def _propose_or_gather(self) -> None:
+        if self._busy and self._should_gather_more():
+            self._loop.call_soon(self._propose_or_gather)
             return
-        self._turn_scheduled = False
-        self._hand_in()
+        self._propose_scheduled = False
+        self._propose_pending()
 
-    def _hand_in(self) -> None:
+    def _propose_pending(self) -> None:
         """Proposes the pending batches as entries, unless that has to wait."""
         if self._replica.stopped or self._replica.busy or not self.raft.accepts_proposals:
             return
-        self._gathered = self._looks = 0
+        self._gathered_count = self._gather_iterations = 0
         if self._open.pending_bytes:
             self._busy = self._open.batch_count > 1
-            self._replica.write(self._open.take(), self._handed_in)
+            self._replica.write(self._open.take(), self._on_proposed)
 
-    def _handed_in(self, index: int, term: int) -> None:
+    def _on_proposed(self, index: int, term: int) -> None:
         """Binds the waiters of the open frames to their last entry (index, term)."""
         waiters = self.open_waiters.take()
         if waiters:
@@ -498,7 +498,7 @@ class LogGroup:
     def _fail_old_waiters(self) -> None:
         """Fails the waiters of a lost leadership once the next leader has had time to commit their
         entries."""
-        if not self._closed_for_good:
+        if not self._is_closed:
             error = NotLeader(
                 f"group {self.group_id} lost the leadership before this was known to be committed"
             )
@@ -506,13 +506,13 @@ class LogGroup:
 
     def on_progress(self, advanced: dict[PartitionLog, None]) -> None:
         """See `ReplicaListener`."""
-        serving = self._replica.is_serving and not self._closed_for_good
+        serving = self._replica.is_serving and not self._is_closed
         if serving != self._leadership.is_serving:
             self._commands.reset()  # a member that begins to serve has applied all
             self._serve(serving)
         applied = self._replica.applier.index
-        if applied != self._seen_index:
-            self._seen_index = applied
+        if applied != self._notified_index:
+            self._notified_index = applied
             self._waiters.on_commit(applied, self.raft.terms.term_at)
             for partition in advanced:
                 for listener in partition.on_advance:
@@ -520,7 +520,7 @@ class LogGroup:
             if self.after_commit is not None:
                 self.after_commit()
         if self._open.pending_bytes and not self._replica.busy:
-            self.schedule_turn()
+            self.schedule_propose()
 
     def on_flushed(self) -> None:
         """See `ReplicaListener`."""

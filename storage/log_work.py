@@ -28,7 +28,7 @@ class ReceivedFrames:
         self.chain = chain
 
     def between(self, first_index: int, last_index: int) -> ReceivedFrames:
-        """Returns those that the core accepted, both indexes included."""
+        """Returns the frames that the core accepted, both indexes included."""
         before = first_index - self.frames[0].index
         head = self.frames[before - 1].head if before else None
         chain = chain_of(head) if head is not None else self.chain

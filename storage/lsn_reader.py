@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-from lockstep.storage.log.lsn_lookup import FIRST_LSN, FramePlace, lsn_after
+from lockstep.storage.log.lsn_lookup import FIRST_LSN, FrameLocation, lsn_after
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.types import Frame, FramesUnavailable
 
@@ -32,7 +32,7 @@ class LsnFrames(NamedTuple):
     """Frames between the two have been freed; the partitions' log starts show whether records were
     deleted."""
     is_all: bool
-    """There is nothing committed after them."""
+    """Whether nothing is committed after them."""
 
 
 class LsnReader:
@@ -58,26 +58,28 @@ class LsnReader:
         upto, index = self._group.applied_index, self._positions.get(first_lsn)
         if index is not None and index > upto:
             return LsnFrames((), first_lsn, False, True)
-        place = FramePlace(index or 0, first_lsn, False)
+        location = FrameLocation(index or 0, first_lsn, False)
         frames = None if index is None else self._log.frames(index, max_bytes)
         if frames is None:
-            place, frames = await asyncio.to_thread(self._cold, first_lsn, max_bytes, partitions, upto, index)
+            location, frames = await asyncio.to_thread(
+                self._cold, first_lsn, max_bytes, partitions, upto, index
+            )
             assert frames is not None
         # Uncommitted entries may be lost with this leadership, and their LSNs be used again.
         frames = [frame for frame in frames if frame.index <= upto]
         if not frames:
-            return LsnFrames((), place.lsn, place.over_gap, True)
-        return LsnFrames(frames, place.lsn, place.over_gap, frames[-1].index == upto)
+            return LsnFrames((), location.lsn, location.over_gap, True)
+        return LsnFrames(frames, location.lsn, location.over_gap, frames[-1].index == upto)
 
     def _cold(
         self, lsn: int, max_bytes: int, partitions: Sequence[int], upto: int, index: int | None
-    ) -> tuple[FramePlace, list[Frame]]:
+    ) -> tuple[FrameLocation, list[Frame]]:
         """Finds the frame of an LSN, and reads from there on. In a thread."""
         try:
-            place = self._log.lsns.find(lsn, partitions, upto, index)
-            return place, self._log.frames_cold(
-                place.frame_index, max_bytes
-            ) if place.frame_index <= upto else []
+            location = self._log.lsns.find(lsn, partitions, upto, index)
+            return location, self._log.frames_cold(
+                location.frame_index, max_bytes
+            ) if location.frame_index <= upto else []
         except FramesUnavailable:  # perhaps freed since its index was noted: search again
             if index is None:
                 raise

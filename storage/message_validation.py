@@ -25,7 +25,7 @@ def is_well_formed(message: object) -> bool:
         number = getattr(message, name)
         if type(number) is not int or not -LIMIT < number < LIMIT:
             return False
-    check = _FURTHER.get(type(message))
+    check = _FIELD_CHECKS.get(type(message))
     return check is None or check(message)
 
 
@@ -67,7 +67,7 @@ _ALL: list[type[Message]] = [Message, *_kinds(Message)]
 _NUMBERS: dict[type[Message], tuple[str, ...]] = {
     kind: tuple(each.name for each in fields(kind) if each.type == "int") for kind in _ALL
 }
-_FURTHER: dict[type[Message], Callable[..., bool]] = {
+_FIELD_CHECKS: dict[type[Message], Callable[..., bool]] = {
     Append: _append,
     Install: _install,
     RangeResponse: _range_response,

@@ -137,7 +137,7 @@ def drop_obsolete(log: DataLog, control: ControlPartition) -> None:
     ]
     if obsolete:
         with contextlib.suppress(OSError):
-            log.damage.settle_missing([], obsolete)
+            log.damage.resolve_missing([], obsolete)
 
 
 def offset_after_missing(log: DataLog, partition: PartitionLog, offset: int) -> int:
@@ -197,7 +197,7 @@ def _missing_error(missing: DamagedRange) -> DamagedBatch:
     return DamagedBatch(NO_SEGMENT, missing.serial, missing.local_id, first, end, problem)
 
 
-def must_not_spread(log: DataLog, control: ControlPartition) -> bool:
+def may_miss_records(log: DataLog, control: ControlPartition) -> bool:
     """Returns whether a snapshot of this log would miss records, for certain or possibly, that are not
     skipped. For any thread."""
     return any(

@@ -76,14 +76,14 @@ class OpenFrame:
         return len(self._entries)
 
     def fits(self, batch_bytes: int, record_count: int, batches: int) -> bool:
-        """True if so many batches fit together into the open frame as it is."""
+        """Returns whether this number of batches fits together into the open frame as it is."""
         return (
             self._frame_bytes + ENTRY_BYTES * batches + batch_bytes <= self._max_frame_bytes
             and self._open_records + record_count <= MAX_FRAME_RECORDS
         )
 
     def close_if_full(self, batch_bytes: int, record_count: int, batches: int = 1) -> int:
-        """Closes the open frame where so many batches do not fit into it together. Raises BatchTooLarge.
+        """Closes the open frame where this number of batches does not fit together. Raises BatchTooLarge.
 
         Returns how many payload bytes there will be with them, in all frames.
         """

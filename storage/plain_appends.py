@@ -1,4 +1,4 @@
-"""Appends of plain batches to a log group: those that need no decision but whether there is room.
+"""Appends of plain batches to a log group: their only condition is room.
 
 `LogGroup.append` is the specification: what has room here is appended by it in the same way. Invariants: no
 error, and nothing changes where there is no room. Does not: validate a batch, or wait for its commit.
@@ -53,6 +53,6 @@ class PlainAppends:
     ) -> int:
         """Appends a validated batch without transaction, for which there is room; returns its base
         offset."""
-        self._group.schedule_turn()
+        self._group.schedule_propose()
         leader_epoch = self._raft.term + partition.epoch_base
         return self._open.add_batch(partition, batch, record_count, crc, max_timestamp, leader_epoch)

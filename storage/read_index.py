@@ -34,12 +34,12 @@ class ReadIndex:
         """Resolves to True where no other member led at the call; to False also where that cannot be
         known."""
         if not self._pending:
-            self._loop.call_later(POLL_SECONDS, self._look)
+            self._loop.call_later(POLL_SECONDS, self._check)
         result: asyncio.Future[bool] = self._loop.create_future()
         self._pending.append((self._replica.raft.term, self._replica.now_ms(), result))
         return result
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         replica = self._replica
         raft, now_ms = replica.raft, replica.now_ms()
         leads = replica.is_serving and not replica.stopped
@@ -53,4 +53,4 @@ class ReadIndex:
             elif not result.done():
                 result.set_result(still_leads)
         if self._pending:
-            self._loop.call_later(POLL_SECONDS, self._look)
+            self._loop.call_later(POLL_SECONDS, self._check)

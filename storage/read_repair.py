@@ -32,7 +32,7 @@ log_of_repairs = logging.getLogger(__name__)
 SEAL_SECONDS: Final = 5.0
 """How long the segment's sealing and both checkpoints may take."""
 RETRY_SECONDS: Final = 10.0
-"""After a failed repair readers get their error at once for so long; scrubbing retries on its own."""
+"""The time after a failed repair in which readers get their error at once; scrubbing retries on its own."""
 
 
 class ReadRepair:
@@ -52,7 +52,7 @@ class ReadRepair:
 
     @property
     def segment_repair(self) -> SegmentRepair:
-        """The group's repairs, whoever begins them."""
+        """The group's repairs, whatever began them."""
         return self._replica.repairing
 
     async def repair(self, sequence: int, wait_s: float) -> bool:
@@ -118,4 +118,4 @@ def _call_soon(loop: asyncio.AbstractEventLoop, call: Callable[[int], object], s
 
 
 def _without_pause(_: int) -> None:
-    """Scrub at full speed: a reader waits."""
+    """A throttle without pauses: a reader waits for the repair."""

@@ -168,13 +168,13 @@ class SegmentRepair:
     def stop(self) -> None:
         """Sends no further request, and reads nothing."""
         self._stopped = True
-        self._give_up()
+        self._abort()
 
     async def wait_until_ended(self) -> None:
         """Wait for the repair that is under way, if there is one."""
         await self._ended.wait()
 
-    def _give_up(self) -> None:
+    def _abort(self) -> None:
         self._repair = None
         self._ended.set()
         self._stop_timer()
@@ -266,7 +266,7 @@ class SegmentRepair:
             log_of_repairs.error(
                 "log group %d: no member has the entries of segment %d", self._log.group_id, repair.sequence
             )
-            self._give_up()
+            self._abort()
             return
         peer = others[self._begun % len(others)]
         repair.tried.append(peer)
@@ -309,14 +309,16 @@ class SegmentRepair:
             return
         self._asking.add(peer)
         reading = self._loop.run_in_executor(self._threads, self._read, request.first_index, last_index)
-        reading.add_done_callback(partial(self._answer, request))
+        reading.add_done_callback(partial(self._send_response, request))
 
     def _read(self, first_index: int, last_index: int) -> tuple[list[Frame], int | None]:
         """Frames, and the chain value before the first. On a thread."""
-        frames = self._log.ship_frames(first_index, last_index, CHUNK_BYTES)
+        frames = self._log.snapshot_frames(first_index, last_index, CHUNK_BYTES)
         return frames, self._log.chain_at_cold(frames[0].index - 1) if frames else None
 
-    def _answer(self, request: RangeRequest, done: asyncio.Future[tuple[list[Frame], int | None]]) -> None:
+    def _send_response(
+        self, request: RangeRequest, done: asyncio.Future[tuple[list[Frame], int | None]]
+    ) -> None:
         self._asking.discard(request.sender)
         frames, chain = ([], None) if done.cancelled() or done.exception() is not None else done.result()
         if chain is None:
@@ -386,7 +388,7 @@ class SegmentRepair:
         error = None if done.cancelled() else done.exception()
         if done.cancelled() or error is not None:
             log_of_repairs.warning("log group %d: not repaired: %s", self._log.group_id, error)
-            self._give_up()
+            self._abort()
             return
         frames = done.result()
         repair.frames_bytes += sum([len(frame.head or b"") + _payload_bytes(frame) for frame in frames])
@@ -398,7 +400,7 @@ class SegmentRepair:
                 sender,
                 repair.sequence,
             )
-            self._give_up()
+            self._abort()
             return
         self._take(repair, frames, sender)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from lockstep.storage.replica import Replica
 
 MEMBERS_SECONDS: Final = 1.0
-"""A member that is still behind after so long counts as away."""
+"""A member that is still behind after this time counts as absent."""
 STEP_SECONDS: Final = 0.02
 """The interval of checks."""
 

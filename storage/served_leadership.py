@@ -44,7 +44,7 @@ class ServedLeadership:
         self._on_outcome_unknown = on_outcome_unknown
         self.is_serving = False
         self.leadership_count = 0
-        """Another one after each change."""
+        """A new value after each change."""
         self._changed_at = 0.0
         self.listeners: list[Callable[[bool], None]] = []
         """Called with `is_serving` after each change, in order, none left out."""
@@ -55,7 +55,7 @@ class ServedLeadership:
         return self._loop.time() - self._changed_at < NEWLY_LED_SECONDS
 
     def serve(self, serving: bool) -> None:
-        """Accepts appends from now on, or no more."""
+        """Begins or stops to accept appends."""
         if serving == self.is_serving:
             return
         self.is_serving = serving
@@ -75,5 +75,5 @@ class ServedLeadership:
             return  # it was removed
         try:
             listener(serving)
-        except Exception:  # the other listeners are called all the same
+        except Exception:  # the other listeners are still called
             log_of_leadership.exception("log group %d: a listener of its leadership failed", self.group_id)

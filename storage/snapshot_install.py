@@ -29,7 +29,7 @@ from lockstep.storage.control_partition import ControlPartition
 from lockstep.storage.group_options import node_of
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.file_system import is_full
-from lockstep.storage.missing_records import must_not_spread
+from lockstep.storage.missing_records import may_miss_records
 from lockstep.storage.raft.messages import Install, Message
 from lockstep.storage.raft.progress import SendState
 from lockstep.storage.raft.raft import Raft
@@ -155,7 +155,7 @@ class SnapshotInstaller:
         if error is not None:
             log_of_installs.warning("log group %d: no checkpoint to send: %s", self._log.group_id, error)
             return
-        if must_not_spread(self._log, self._control):
+        if may_miss_records(self._log, self._control):
             if peer in self._rejected:
                 return
             self._rejected.add(peer)

@@ -61,7 +61,7 @@ class OutgoingSnapshot:
         if start < len(self._encoded):
             return ChunkPayload(PayloadKind.CHECKPOINT, [self._encoded[start : start + CHUNK_BYTES]])
         after, upto = self._after, self.checkpoint.index
-        frames = self._log.ship_frames(self._next_index, upto, CHUNK_BYTES)
+        frames = self._log.snapshot_frames(self._next_index, upto, CHUNK_BYTES)
         if not frames:  # all remaining frames were freed meanwhile: this chunk is the last
             self._next_index = upto + 1
             return ChunkPayload(PayloadKind.FRAMES, [], 0, after)

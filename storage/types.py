@@ -19,12 +19,12 @@ CONTROL_PARTITION = 0
 LAST_OFFSET = (1 << 63) - 1
 """Above every offset that a record can have."""
 NOTES_PARTITION = (1 << 32) - 1
-"""The number of no partition, under which a frame's notes lie: dead bytes once a checkpoint covers them."""
+"""A reserved local id for a frame's notes, whose bytes are dead once a checkpoint covers them."""
 
 NO_PARTITION = -1
-"""For damage that is in frames and in no batch."""
+"""A reserved local id for damage that is in frames and in no batch."""
 NO_SEGMENT = 0
-"""For missing records: the sequence of no segment."""
+"""A reserved sequence for missing records, which are in no segment."""
 
 
 class FrameKind(IntEnum):

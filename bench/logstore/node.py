@@ -188,7 +188,7 @@ class Node:
         if up and self.job["stream_bytes_per_s"]:
             pace_sockets(self.job["stream_bytes_per_s"])
 
-    # -- life -------------------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------------
 
     def _send(self, to: int, message: Message) -> None:
         self.network.send(node_of(to), GROUP, message)

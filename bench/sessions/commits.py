@@ -26,7 +26,7 @@ def commits_by_topic(data_dir: Path) -> Counter[str]:
         for _, scanned in log.frames():
             frame = scanned.frame()
             for entry, payload in zip(frame.directory, frame.payloads, strict=True):
-                names.learn(entry.partition, payload)
+                names.replay(entry.partition, payload)
             found.update({names.name(entry.partition).rpartition("-")[0] for entry in frame.directory})
     del found[""]  # the control partitions
     return found

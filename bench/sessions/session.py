@@ -99,7 +99,7 @@ class Session(Jobs):
     def _make_target(self) -> Running:
         return self.setup.one(self.directory)
 
-    # -- life -------------------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------------
 
     def open(self) -> None:
         """Start the broker and warm it up. RoundFailed, TargetFailed."""

@@ -55,15 +55,15 @@ DENIALS: Final = frozenset(
 MAX_WITHOUT_EFFECT: Final = 100
 """LIMIT. Lines of one request about operations that were denied or failed; a last line counts the others, so
 that a client without rights does not fill the disk. What was done has a line always."""
-LINES_A_TURN: Final = 100
-"""Written at once; other work has its turn between two such parts."""
+LINES_PER_ITERATION: Final = 100
+"""The lines that are written in one loop iteration; other work runs between two iterations."""
 FILE_MODE: Final = 0o640
 MAX_NAME: Final = 1_000
 """LIMIT. Characters of a client id or of a resource's name."""
 MAX_LINE: Final = 65_536
 """LIMIT. Characters; of a longer line the details are left out, and its length is there."""
 FAILED_REQUEST: Final = AuditedOperation(CLUSTER, CLUSTER_NAME, ErrorCode.UNKNOWN_SERVER_ERROR)
-"""For a request whose handler failed."""
+"""The audited operation of a request whose handler failed."""
 
 Handle = Callable[[ClientContext, RequestHeader, Any], HandlerResponse]
 
@@ -126,7 +126,7 @@ class AuditLog:
                 if without_effect > MAX_WITHOUT_EFFECT:
                     continue
             lines.append(self._line(client, header, operation))
-            if len(lines) >= LINES_A_TURN:
+            if len(lines) >= LINES_PER_ITERATION:
                 self._append(lines)
                 lines = []
                 await asyncio.sleep(0)
@@ -185,7 +185,7 @@ class _AuditFile(WatchedFileHandler):
             self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Log that lines are missing, and open the path anew for the next ones: a file that is full may have
+        """Log that lines are missing, and open the path again for the next ones: a file that is full may have
         been moved away, and keeps what is buffered for it."""
         stream, self.stream = self.stream, None
         if stream is not None:

@@ -28,7 +28,7 @@ Details = Mapping[str, object]
 CLUSTER: Final = "CLUSTER"
 SCRAM_MECHANISMS: Final = {each.number: each.name for each in MECHANISMS.values()}
 MAX_COMMAND_BYTES: Final = 1000
-"""Of `lockstep cluster`; a longer one is rejected."""
+"""The longest command of `lockstep cluster`; a longer one is rejected."""
 TYPES_WITH_LOGGED_VALUES: Final = (ResourceType.TOPIC, ResourceType.GROUP)
 """Resources whose configurations have no secrets."""
 

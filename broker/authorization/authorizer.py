@@ -1,4 +1,4 @@
-"""The authorizer, and the questions of handlers to it: may this client do that with this resource.
+"""The authorizer, and the checks of handlers: may a client perform an operation on a resource?
 
 Owns: `Access`, the checks of one API's handler; `ALLOW_ALL`, for a broker without an authorizer;
 and `StandardAuthorizer`, which decides by super users and ACLs (`acl_cache.py`). Invariants: decisions are
@@ -47,21 +47,21 @@ ALL_BITS: Final = {kind: sum(1 << each for each in operations) for kind, operati
 SUPER_USER: Final = Decision(True, "SuperUser")
 ANY_RESOURCE: Final = "any resource of the type"
 
-_Question = tuple[AclOperation, AclResourceType, str | None]
+_Action = tuple[AclOperation, AclResourceType, str | None]
 """Operation, type and name of a resource; None: any resource of the type."""
 
 
 class ClientDecisions:
     """The decisions about one principal at one host. A connection keeps those of its client."""
 
-    __slots__ = ("by_question", "host", "principal", "version")
+    __slots__ = ("by_action", "host", "principal", "version")
 
     def __init__(self, principal: str, host: str, version: int) -> None:
         self.principal = principal
         self.host = host
         self.version = version
         """`AclCache.version` when they were made."""
-        self.by_question: dict[_Question, Decision] = {}
+        self.by_action: dict[_Action, Decision] = {}
 
 
 class Access:
@@ -164,9 +164,9 @@ class StandardAuthorizer(Authorizer):
         client.decisions = decisions
         return decisions
 
-    def decide(self, decisions: ClientDecisions, question: _Question) -> Decision:
+    def decide(self, decisions: ClientDecisions, action: _Action) -> Decision:
         """Decide what is not cached."""
-        operation, resource_type, name = question
+        operation, resource_type, name = action
         principal, host = decisions.principal, parse_host(decisions.host)
         if principal in self._super_users:
             decision = SUPER_USER
@@ -175,9 +175,9 @@ class StandardAuthorizer(Authorizer):
             decision = Decision(allowed, ANY_RESOURCE)
         else:
             decision = self._acls.decide(principal, host, operation, resource_type, name)
-        if len(decisions.by_question) >= MAX_DECISIONS:
-            decisions.by_question.clear()
-        decisions.by_question[question] = decision
+        if len(decisions.by_action) >= MAX_DECISIONS:
+            decisions.by_action.clear()
+        decisions.by_action[action] = decision
         return decision
 
 
@@ -201,12 +201,12 @@ class _AclAccess(Access):
         *,
         is_requested: bool = True,
     ) -> bool:
-        return self._ask(client, (operation, resource_type, name), is_requested)
+        return self._is_allowed(client, (operation, resource_type, name), is_requested)
 
     def allows_on_any(
         self, client: ClientContext, operation: AclOperation, resource_type: AclResourceType
     ) -> bool:
-        return self._ask(client, (operation, resource_type, None), True)
+        return self._is_allowed(client, (operation, resource_type, None), True)
 
     def authorized_operations(self, client: ClientContext, resource_type: AclResourceType, name: str) -> int:
         return sum(
@@ -215,16 +215,16 @@ class _AclAccess(Access):
             if self.allows(client, operation, resource_type, name, is_requested=False)
         )
 
-    def _ask(self, client: ClientContext, question: _Question, is_requested: bool) -> bool:
+    def _is_allowed(self, client: ClientContext, action: _Action, is_requested: bool) -> bool:
         authorizer = self._authorizer
         decisions = authorizer.decisions_of(client)
-        decision = decisions.by_question.get(question)
+        decision = decisions.by_action.get(action)
         if decision is None:
-            decision = authorizer.decide(decisions, question)
+            decision = authorizer.decide(decisions, action)
             if log.isEnabledFor(logging.DEBUG):
-                log.debug("%s", _line(decisions, question, self._api_key, decision))
+                log.debug("%s", _line(decisions, action, self._api_key, decision))
         if is_requested and not decision.is_allowed:
-            text = _line(decisions, question, self._api_key, decision)
+            text = _line(decisions, action, self._api_key, decision)
             authorizer.denials.info(text, same=text)
         return decision.is_allowed
 
@@ -235,9 +235,9 @@ def cluster_denial(operation: AclOperation) -> RequestError:
     return RequestError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, text)
 
 
-def _line(decisions: ClientDecisions, question: _Question, api_key: int, decision: Decision) -> str:
+def _line(decisions: ClientDecisions, action: _Action, api_key: int, decision: Decision) -> str:
     """One line about a decision, in Kafka's words."""
-    operation, resource_type, name = question
+    operation, resource_type, name = action
     verdict = "Allowed" if decision.is_allowed else "Denied"
     resource = ANY_RESOURCE if name is None else f"{PatternType.LITERAL.name}:{_printable(name)}"
     return (

@@ -49,7 +49,7 @@ class AclChanges:
         self._changing = asyncio.Lock()
 
     async def create(self, client: ClientContext, acls: Sequence[AclBinding]) -> Failures:
-        """Put ACLs in force, and return those that are not. Raises RequestError where none was changed."""
+        """Adds ACLs; returns those that are not in force. Raises RequestError where none was added."""
         async with self._changing:
             known = self._image.acls
             new = [acl for acl in dict.fromkeys(acls) if acl not in known]
@@ -61,7 +61,7 @@ class AclChanges:
         return failures
 
     async def delete(self, client: ClientContext, acls: Sequence[AclBinding]) -> Failures:
-        """Put ACLs out of force, and return those that may still be in force. Raises RequestError where none
+        """Removes ACLs; returns those that may still be in force. Raises RequestError where none
         was changed."""
         async with self._changing:
             known = self._image.acls

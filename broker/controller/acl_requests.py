@@ -1,4 +1,4 @@
-"""The common part of the three APIs about ACLs: filters, and what is no request.
+"""The common part of the three APIs about ACLs: filters, and invalid requests.
 
 Source: Kafka's AclApis, and its requests' own checks.
 """

@@ -52,7 +52,7 @@ class ConfigAlteration:
     async def alter(
         self, client: ClientContext, header: RequestHeader, request: Request, changes: Sequence[ConfigChange]
     ) -> Outcomes:
-        """Make each of `changes`, one per resource of the request, here or where it can be made."""
+        """Executes each of `changes`, one per resource, here or on the node that can."""
         outcomes: Outcomes = [None] * len(changes)
         local, forwarded = self._split_by_node(client, changes, outcomes)
         denied = self._denial(client, header, changes, [*local, *forwarded])

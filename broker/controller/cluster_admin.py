@@ -2,7 +2,7 @@
 
 Each is a step towards the requested state, and the client repeats it until it is done: no state is kept here,
 so the change outlives the controller and the client. Invariants: a node is recorded as gone only when no log
-group has a part there; nothing is recorded where it is clear now that it could not come to an end. Does not:
+group has a part there; nothing is recorded that clearly could not be completed. Does not:
 move anything (`broker/membership/` does, wherever a group is led), or parse requests.
 """
 
@@ -23,8 +23,8 @@ from lockstep.protocol.errors import ErrorCode
 from lockstep.storage.peers.limits import PeerError
 from lockstep.storage.types import StorageError
 
-FEWEST_NODES: Final = 2
-"""So many stay: with fewer, one disk would hold everything."""
+MIN_NODES: Final = 2
+"""The fewest nodes with data; no more are removed: a single disk would have everything."""
 
 
 class ClusterAdmin:
@@ -65,7 +65,7 @@ class ClusterAdmin:
     # --- add ------------------------------------------------------------------------------------------------
 
     async def add(self, node_id: int) -> Document:
-        """Place log groups on a node; what is not there yet is in `waiting`."""
+        """Places log groups on a node; `waiting` has the groups that are not there yet."""
         self._check_controller()
         image = self._cluster.image
         if node_id not in image.nodes:
@@ -75,11 +75,11 @@ class ClusterAdmin:
                 ErrorCode.INVALID_REQUEST,
                 f"node {node_id} is not registered: start it first, with --peers that list it and the others",
             )
-        if not self._holds(node_id):
+        if not self._groups_of(node_id):
             if not self._nodes.is_alive(node_id):
                 raise RequestError(ErrorCode.INVALID_REQUEST, f"node {node_id} has not been heard of lately")
             await self._record(place_command(with_node(image.placement, self._placed_nodes(), node_id)))
-        holds = self._holds(node_id)
+        holds = self._groups_of(node_id)
         waiting = []
         for group_id, known in (await self._reports.of_all(holds)).items():
             voters = [] if known is None else known["voters"]
@@ -91,12 +91,12 @@ class ClusterAdmin:
     # --- remove ---------------------------------------------------------------------------------------------
 
     async def remove(self, node_id: int) -> Document:
-        """Place a node's groups elsewhere; once none has a part there, record it as gone."""
+        """Places a node's groups elsewhere; once none has a replica there, records the node as removed."""
         self._check_controller()
         image = self._cluster.image
-        holds = self._holds(node_id)
+        holds = self._groups_of(node_id)
         if holds:
-            if len(self._placed_nodes()) <= FEWEST_NODES:
+            if len(self._placed_nodes()) <= MIN_NODES:
                 raise RequestError(
                     ErrorCode.INVALID_REQUEST,
                     f"{len(self._placed_nodes())} nodes hold all groups, {node_id} is one: add another first",
@@ -124,7 +124,7 @@ class ClusterAdmin:
     # --- transfer -------------------------------------------------------------------------------------------
 
     async def transfer(self, group_id: int, node_id: int) -> Document:
-        """Have a group led by a node, from now on by preference."""
+        """Makes a node the preferred leader of a group, and transfers the leadership to it."""
         self._check_controller()
         placed = self._cluster.image.placement.get(group_id)
         if placed is None:
@@ -151,9 +151,9 @@ class ClusterAdmin:
                 raise RequestError(ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE, str(error)) from None
         return {"done": known["leader"] == node_id}
 
-    # --- within ---------------------------------------------------------------------------------------------
+    # --- private --------------------------------------------------------------------------------------------
 
-    def _holds(self, node_id: int) -> list[int]:
+    def _groups_of(self, node_id: int) -> list[int]:
         placement = self._cluster.image.placement
         return [group_id for group_id, placed in sorted(placement.items()) if node_id in placed]
 

@@ -23,26 +23,26 @@ from lockstep.storage.peers.limits import PeerError
 from lockstep.storage.types import StorageError
 
 REPORT_SECONDS: Final = 1.0
-"""So long a group's leader is requested; status is also for clusters that are not well."""
+"""The timeout of a request to a group's leader: a status must also come from an unhealthy cluster."""
 
 
 class GroupReports:
-    """Reports of groups, wherever they are led. Args: peering: None for a node alone."""
+    """Reports of groups, wherever they are led. Args: peer_rpc: None for a node alone."""
 
-    def __init__(self, cluster: MetadataCache, peering: PeerRpc | None) -> None:
+    def __init__(self, cluster: MetadataCache, peer_rpc: PeerRpc | None) -> None:
         self._cluster = cluster
-        self._peering = peering
-        if peering is not None:
-            peering.handlers[RequestKind.REPORT] = self._handle_request
+        self._peer_rpc = peer_rpc
+        if peer_rpc is not None:
+            peer_rpc.handlers[RequestKind.REPORT] = self._handle_request
 
     async def of(self, group_id: int) -> Document | None:
         """Returns a group's report by its leader; None where no leader responds."""
-        if self._peering is None:
+        if self._peer_rpc is None:
             group = self._cluster.groups.get(group_id)
             return report(group) if group is not None and group.is_leader else None
         body = json.dumps({"group": group_id}).encode()
         try:
-            response = await self._peering.request_from_leader(
+            response = await self._peer_rpc.request_from_leader(
                 group_id, RequestKind.REPORT, body, REPORT_SECONDS, REPORT_SECONDS
             )
         except (PeerError, StorageError):
@@ -136,7 +136,7 @@ class ClusterStatus:
         nodes = self._nodes
         entry, alive = nodes.entry_of(node_id), nodes.is_alive(node_id)
         if node_id == nodes.node_id and nodes.is_removed:
-            entry = None  # by the controller's word; it may never hear of the record
+            entry = None  # as the controller reports; this node may never get the record
         listeners = (
             {} if entry is None else {name: _at(*address) for name, address in entry.listeners.items()}
         )

@@ -1,11 +1,11 @@
 """Changes configurations while the broker runs: topics, brokers, groups, log levels.
 
-Owns: how changes are checked and combined (`ConfigChange`, `apply_edits`), their way through group 0, and
+Owns: how changes are checked and combined (`ConfigChange`, `apply_edits`), how they are recorded, and
 acting on them. Invariants: one change at a time, so that two clients that change one resource do not undo
 each other; a change is in force once its request has a response, and was recorded before; a resource is
-changed as a whole or not at all, whatever becomes of the others. A topic that is deleted meanwhile stays
-deleted, and one made again under its name is another: changes go by topic id.
-Does not: speak Kafka's messages (the handlers do) or describe (`broker/settings/described_config.py`).
+changed as a whole or not at all, even if others fail. A topic that is deleted meanwhile stays
+deleted, and a new topic of its name is another one: changes name the topic's id.
+Does not: know Kafka's messages (the handlers do) or describe (`broker/settings/described_config.py`).
 Source: Kafka's ConfigurationControlManager and ConfigAdminManager for the errors.
 """
 
@@ -68,7 +68,7 @@ from lockstep.protocol.errors import ErrorCode
 log = logging.getLogger("lockstep.configs")
 
 RESOURCES_AT_ONCE: Final = 100
-"""They share a commit, and others are served before the next."""
+"""The changes that share a commit; other requests are served before the next ones."""
 MAX_MESSAGE: Final = 1_000
 """Characters of an error text: it quotes what the client sent, and a string of the wire has its limit."""
 MAX_EDITS: Final = 1_000
@@ -115,7 +115,7 @@ class ConfigChanges:
         self._changing = asyncio.Lock()
 
     async def make(self, changes: Sequence[ConfigChange], validate_only: bool) -> list[RequestError | None]:
-        """Make each change, or only validate it; for each None or its error."""
+        """Executes each change, or only validates it; returns for each None or its error."""
         edited_names = Counter((change.resource_type, change.resource_name) for change in changes)
         outcomes: list[RequestError | None] = []
         async with self._changing:

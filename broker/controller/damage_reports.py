@@ -41,20 +41,20 @@ class DamageResponses(NamedTuple):
 
 
 class DamageReports:
-    """Reports of this node and its peers. Args: peering: None for a cluster of one node."""
+    """Reports of this node and its peers. Args: peer_rpc: None for a cluster of one node."""
 
-    def __init__(self, cluster: MetadataCache, nodes: NodeRegistry, peering: PeerRpc | None) -> None:
+    def __init__(self, cluster: MetadataCache, nodes: NodeRegistry, peer_rpc: PeerRpc | None) -> None:
         self._cluster = cluster
         self._nodes = nodes
-        self._peering = peering
-        if peering is not None:
-            peering.handlers[RequestKind.DAMAGE] = self._serve
+        self._peer_rpc = peer_rpc
+        if peer_rpc is not None:
+            peer_rpc.handlers[RequestKind.DAMAGE] = self._serve
 
     async def all_damage(self, only: tuple[str, int] | None = None) -> DamageResponses:
         """Returns the damaged ranges of all live nodes, by node, each with the other nodes that have
         (`intact_on`) or may have (`unknown_on`) its records. Args: only: as for `node_damage`."""
         here = self._nodes.node_id
-        others = [] if self._peering is None else [each for each in self._nodes.alive() if each != here]
+        others = [] if self._peer_rpc is None else [each for each in self._nodes.alive() if each != here]
         command = {} if only is None else {"only": only}  # older versions report all ranges
         responses = await self._request_all(command, others)
         ranges = [*self._execute(command), *responses.ranges]
@@ -98,7 +98,7 @@ class DamageReports:
 
     def _replica_nodes(self, group_id: int) -> set[int]:
         """Returns the nodes with a replica of a log group, alive or not."""
-        if self._peering is None:
+        if self._peer_rpc is None:
             return {self._nodes.node_id}
         placed = self._cluster.image.placement.get(group_id, ())
         group = self._cluster.groups.get(group_id)
@@ -113,9 +113,9 @@ class DamageReports:
         )
 
     async def _request(self, node_id: int, command: Document) -> DamageResponses:
-        assert self._peering is not None
+        assert self._peer_rpc is not None
         try:
-            response = await self._peering.network.request(
+            response = await self._peer_rpc.network.request(
                 node_id, RequestKind.DAMAGE, json.dumps(command).encode(), RESPONSE_TIMEOUT_SECONDS
             )
         except TimeoutError:

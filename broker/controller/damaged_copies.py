@@ -1,6 +1,6 @@
 """The nodes that have an intact copy of a damaged range, by the reports of all replicas. Pure.
 
-Invariant: a node counts as lacking records only where its own report says so; a node without a report, or
+Invariant: a node counts as missing records only by its own report; a node without a report, or
 with a truncated one, may have them. Does not: send requests (`damage_reports.py`).
 """
 

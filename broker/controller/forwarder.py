@@ -76,18 +76,18 @@ class _ForwardedHead(NamedTuple):
 
 
 class ControllerForwarder:
-    """Forwards requests of this node's clients. Args: peering: None for a node alone, the controller."""
+    """Forwards requests of this node's clients. Args: peer_rpc: None for a node alone, the controller."""
 
-    def __init__(self, cluster: MetadataCache, topics: Topics, peering: PeerRpc | None) -> None:
+    def __init__(self, cluster: MetadataCache, topics: Topics, peer_rpc: PeerRpc | None) -> None:
         self._cluster = cluster
         self._topics = topics
-        self._peering = peering
+        self._peer_rpc = peer_rpc
         self._pending_creations: dict[str, asyncio.Task[Topic]] = {}
 
     @property
     def is_local_controller(self) -> bool:
         """True where this node is the controller."""
-        if self._peering is None:
+        if self._peer_rpc is None:
             return True
         return self._topics.leads
 
@@ -154,7 +154,7 @@ class ControllerForwarder:
     async def _forward_to_controller(
         self, header: RequestHeader, client: ClientContext, body: bytes
     ) -> bytes:
-        assert self._peering is not None
+        assert self._peer_rpc is not None
         principal = str(client.principal) if client.principal != ANONYMOUS else None
         head = _ForwardedHead(
             header.api_key,
@@ -166,7 +166,7 @@ class ControllerForwarder:
             client.principal.token_authenticated,
         )
         request = head.encode() + body
-        response = await self._peering.request_from_leader(
+        response = await self._peer_rpc.request_from_leader(
             METADATA_GROUP, RequestKind.FORWARD, request, CONTROLLER_TIMEOUT_SECONDS, RESPONSE_TIMEOUT_SECONDS
         )
         (applied,) = _APPLIED.unpack_from(response)
@@ -188,12 +188,12 @@ class ForwardedRequests:
     """Serves the requests that other nodes forward to this one, the controller."""
 
     def __init__(
-        self, cluster: MetadataCache, forwarder: ControllerForwarder, router: Router, peering: PeerRpc
+        self, cluster: MetadataCache, forwarder: ControllerForwarder, router: Router, peer_rpc: PeerRpc
     ) -> None:
         self._cluster = cluster
         self._forwarder = forwarder
         self._router = router
-        peering.handlers[RequestKind.FORWARD] = self._serve
+        peer_rpc.handlers[RequestKind.FORWARD] = self._serve
 
     async def _serve(self, node_id: int, request: bytes) -> bytes:
         """Handles a request of another node's client."""

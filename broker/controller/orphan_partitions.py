@@ -1,10 +1,10 @@
-"""Partitions that log groups have open and no topic knows of; the controller has them closed.
+"""Closes orphan partitions: those that log groups have open although no topic has them.
 
 They are left by a controller that was deposed while it opened partitions: its command was late, and its
-successor had finished the topic, and ended it, meanwhile. Invariants: a partition is closed only if it
+successor had finished the topic, and deleted it, meanwhile. Invariants: a partition is closed only if it
 belongs to no topic of a controller that had its lease after the log group had reported the partition, so that
 no later controller can have created it; no topic grows while partitions of it are closed here. A topic whose
-id is fixed is left alone: it may be made again under the same id. Does not: look into a node alone
+id is fixed is left alone: it may be made again under the same id. Does not: do so on a single node
 (`broker/controller/topics.py` does at its start).
 """
 
@@ -27,7 +27,7 @@ EVERY_SECONDS: Final = 60.0
 
 
 class OrphanPartitions:
-    """On the controller. Args: growing: who is at work on a topic's partitions, by its id."""
+    """See the module. Args: growing: the tasks that add partitions to a topic, by its id."""
 
     def __init__(
         self, cluster: MetadataCache, commands: PartitionCommands, growing: dict[bytes, asyncio.Task[None]]
@@ -37,7 +37,7 @@ class OrphanPartitions:
         self._growing = growing
 
     async def run(self) -> None:
-        """Look every so often, until cancelled."""
+        """Searches at an interval, until cancelled."""
         await asyncio.sleep(FIRST_SECONDS)
         while True:
             for group_id in range(1, self._cluster.data_groups + 1):

@@ -57,13 +57,13 @@ class PartitionCommands:
     """See the module.
 
     Args:
-        peering: None for a node alone.
+        peer_rpc: None for a node alone.
         forget_offsets_here: deletes a topic's committed offsets in a group led here; RequestError: retry.
     """
 
-    def __init__(self, cluster: MetadataCache, peering: PeerRpc | None, forget_offsets_here: Forget) -> None:
+    def __init__(self, cluster: MetadataCache, peer_rpc: PeerRpc | None, forget_offsets_here: Forget) -> None:
         self._cluster = cluster
-        self._peering = peering
+        self._peer_rpc = peer_rpc
         self.forget_offsets_here = forget_offsets_here
         self._locks: dict[int, asyncio.Lock] = {}
         self._semaphores: dict[int, asyncio.Semaphore] = {}
@@ -71,8 +71,8 @@ class PartitionCommands:
         """The highest term of group 0 in a command to each group."""
         self.term = 0
         """The term of group 0 in which this node led it last; its commands have it."""
-        if peering is not None:
-            peering.handlers[RequestKind.GROUP] = self._handle_request
+        if peer_rpc is not None:
+            peer_rpc.handlers[RequestKind.GROUP] = self._handle_request
 
     async def open(self, group_id: int, topic_id: bytes, indexes: Sequence[int]) -> None:
         """Opens these partitions of a topic. Raises StorageError; NotLeader where the group had no leader in
@@ -119,7 +119,7 @@ class PartitionCommands:
 
     def _is_led_here(self, group_id: int) -> bool:
         group = self._cluster.groups.get(group_id)
-        return group is not None and (group.is_leader or self._peering is None)
+        return group is not None and (group.is_leader or self._peer_rpc is None)
 
     async def _open(self, group_id: int, topic_id: bytes, indexes: Sequence[int]) -> None:
         async with self._locks.setdefault(group_id, asyncio.Lock()):
@@ -164,7 +164,7 @@ class PartitionCommands:
         """Raises NotLeader if there is a newer controller."""
         metadata = self._cluster.groups.get(METADATA_GROUP)
         known = max(self._terms.get(group_id, 0), 0 if metadata is None else metadata.term)
-        if self._peering is not None and term < known:
+        if self._peer_rpc is not None and term < known:
             raise NotLeader(f"a command {DEPOSED} in term {known}: it bears term {term}")
         self._terms[group_id] = term
 
@@ -178,7 +178,7 @@ class PartitionCommands:
     # --- elsewhere ------------------------------------------------------------------------------------------
 
     async def _at_leader(self, group_id: int, command: dict[str, object]) -> bytes:
-        if self._peering is None:
+        if self._peer_rpc is None:
             raise StorageError(f"there is no log group {group_id}")
         body = json.dumps({"group": group_id, "term": self.term, **command}).encode()
         semaphore = self._semaphores.setdefault(group_id, asyncio.Semaphore(MAX_PENDING_COMMANDS))
@@ -188,7 +188,7 @@ class PartitionCommands:
         except TimeoutError:
             raise NotLeader(f"too many commands wait for group {group_id}") from None
         try:
-            return await self._peering.request_from_leader(
+            return await self._peer_rpc.request_from_leader(
                 group_id, RequestKind.GROUP, body, COMMAND_TIMEOUT_SECONDS, COMMAND_TIMEOUT_SECONDS
             )
         except PeerError as error:

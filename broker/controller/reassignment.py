@@ -1,10 +1,10 @@
 """Reassignment of partitions by clients' requests: whole log groups, or nothing.
 
-Owns: the rule which requests can be met, where a partition is while its group moves, and the word that a
+Owns: which requests can be met, where a partition is while its group moves, and the reports that a
 group has arrived. The rule: a partition's replicas are the members of its log group, so a request that moves
 one names every partition that clients have in that group, and the same brokers for all; the broker's own
-topics come along unnamed. The brokers are as many as a log group has. What stays where it is may be named
-alone; where the whole group is named, the first broker of the first partition named is its preferred leader.
+topics move with the group and are not named. The brokers are as many as a log group has. A partition that
+stays may be named alone; a whole group's preferred leader is the first broker of its first named partition.
 Invariants: the target is recorded in group 0 before anything moves, so that any leader of the group, or
 group 0, next continues; a move ends when the group's leader reports that its voters are the target, and that
 the added ones are in sync, so that clients never see the one before the other. Does not: change members
@@ -177,7 +177,7 @@ def _refuse(requests: Sequence[ReassignmentRequest], group_id: int, why: str) ->
 async def note_arrivals(
     cluster: MetadataCache, nodes: NodeRegistry, topics: Topics, reports: GroupReports
 ) -> None:
-    """On the controller: record which groups are where they were sent. Raises StorageError."""
+    """On the controller: records which groups have finished their reassignment. Raises StorageError."""
     moving = list(cluster.image.moving)
     arrived = []
     for group_id, known in (await reports.of_all(moving)).items():

@@ -42,7 +42,7 @@ class RejectedCreations:
         """Name -> (when its creation was rejected, the error message), oldest first."""
 
     def record(self, name: str, rejection: RequestError) -> None:
-        """Remember a topic whose creation with configurations was rejected."""
+        """Records a topic whose creation with configurations was rejected."""
         if rejection.error in IGNORED_ERRORS or name in FIXED_IDS:
             return
         try:

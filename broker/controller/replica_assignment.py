@@ -1,4 +1,4 @@
-"""Replicas chosen by hand: which brokers a partition may be put on.
+"""Manual replica assignments: which brokers a partition may be placed on.
 
 Source: Kafka's ReplicationControlManager.validateManualPartitionAssignment, and its texts.
 """

@@ -1,4 +1,4 @@
-"""The removal of delegation tokens that are over, by the controller.
+"""Removes expired delegation tokens, on the controller.
 
 Owns: when it happens. Does not: know when a token has expired (`broker/security/delegation_tokens.py`).
 Source: Kafka's QuorumController, expireDelegationTokens.

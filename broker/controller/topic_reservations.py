@@ -1,4 +1,4 @@
-"""Topic names and partition counts, reserved from the intent until the topic is visible or gone.
+"""Topic names and partition counts, reserved from the request until the topic is visible or has failed.
 
 Owns: which names are in use, and how many partitions are reserved beside those that exist. Does not: know
 which states a topic passes through (`topics.py`), or validate anything else of a new topic
@@ -32,14 +32,14 @@ class TopicReservations:
 
     def check_name(self, name: str) -> None:
         """Raises RequestError for a name that is in use, collides with one, or is reserved."""
-        holder = self._names.get(collision_key(name))
-        if holder == name:
+        existing = self._names.get(collision_key(name))
+        if existing == name:
             raise RequestError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
         check_not_reserved(name)
-        if holder is not None:
+        if existing is not None:
             raise RequestError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"Topic '{name}' collides with existing topic: {holder}",
+                f"Topic '{name}' collides with existing topic: {existing}",
             )
 
     def check_partitions(self, added: int) -> None:
@@ -62,9 +62,9 @@ class TopicReservations:
             del self._names[collision_key(name)]
 
     def reserve_partitions(self, count: int) -> None:
-        """So many partitions are about to be opened."""
+        """Reserves partitions that are about to be opened."""
         self._reserved_partitions += count
 
     def release_partitions(self, count: int) -> None:
-        """So many reserved partitions exist by now, or never will."""
+        """Releases reserved partitions, which exist now or never will."""
         self._reserved_partitions -= count

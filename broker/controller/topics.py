@@ -1,6 +1,6 @@
 """Creates, grows and deletes topics: intent, partitions, and the record that it is done.
 
-Owns: the three steps that make, grow or end a topic, and finishing whatever a crash left in between.
+Owns: the three steps that create, grow or delete a topic, and finishing what a crash left half-done.
 Invariants: group 0 records the intent before a partition is opened and the end only after the last one is
 closed, so that every half-done state can be finished by the next leader of group 0. A name is in use from its
 intent until nothing is left of its topic, offsets and logs included. Work of one controller epoch ends with
@@ -131,7 +131,7 @@ class Topics:
                 if entry.state is TopicState.READY:
                     await self._check_open(entry)
             await close_orphans(self._cluster)
-            self._finishing = asyncio.ensure_future(self._keep_finishing())
+            self._finishing = asyncio.ensure_future(self._finish_incomplete_topics())
 
     def become_controller(self, founding: Sequence[Command]) -> None:
         """This node of a cluster has become the leader of group 0: `start`, in the background."""
@@ -150,9 +150,9 @@ class Topics:
             except Exception:
                 log.exception("the leader of group 0 could not start")
             await asyncio.sleep(RETRY_SECONDS)
-        await asyncio.gather(self._keep_finishing(), self._orphans.run())
+        await asyncio.gather(self._finish_incomplete_topics(), self._orphans.run())
 
-    async def _keep_finishing(self) -> None:
+    async def _finish_incomplete_topics(self) -> None:
         """Finish incomplete topics that no task works on, and raise the metadata version, periodically."""
         while True:
             for entry in list(self._cluster.image.topics.values()):
@@ -169,7 +169,7 @@ class Topics:
             await asyncio.sleep(RETRY_SECONDS)
 
     def resign(self) -> None:
-        """Another node leads group 0."""
+        """Stops the controller's work: another node leads group 0."""
         self._controller_epoch += 1
         self._records = None
         if self._finishing is not None:
@@ -247,7 +247,7 @@ class Topics:
         return plan
 
     async def create(self, plan: TopicPlan) -> Topic:
-        """Make a planned topic. Not undone when the caller goes away. Raises RequestError."""
+        """Creates a planned topic. Not undone when the caller is cancelled. Raises RequestError."""
         self.check_leads()
         self._reservations.check_name(plan.name)
         self._check_room()
@@ -385,7 +385,7 @@ class Topics:
         return partition_count - current
 
     async def grow(self, topic: Topic, partition_count: int) -> None:
-        """Give a visible topic so many partitions, also where the caller goes away. Raises RequestError."""
+        """Grows a visible topic, also where the caller is cancelled. Raises RequestError."""
         while topic.topic_id in self._growing:
             await asyncio.wait([self._growing[topic.topic_id]])
         added = self.check_growth(topic, partition_count)
@@ -429,7 +429,7 @@ class Topics:
     # --- delete -------------------------------------------------------------------------------------------
 
     async def delete(self, topic: Topic) -> None:
-        """End a visible topic: gone for clients once that is recorded, then closed. Raises RequestError.
+        """Deletes a visible topic: for clients once that is recorded; then it is closed. Raises RequestError.
 
         What is recorded is done, as in Kafka; what cannot be closed yet is closed later.
         """
@@ -479,7 +479,7 @@ class Topics:
         await self._run_in_groups({each: forget(each) for each in range(1, self._cluster.data_groups + 1)})
         groups = {*entry.groups, *entry.growing}
         await self._run_in_groups({each: self.commands.close(each, entry.topic_id) for each in groups})
-        if left:  # a full disk had no room for their ends, and has some by now
+        if left:  # a full disk had no space for their ends, and has some again
             await self._run_in_groups({each: forget(each) for each in sorted(left)})
         if left:
             raise StorageError(f"offsets that groups committed are still in log groups {sorted(left)}")

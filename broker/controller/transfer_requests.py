@@ -17,15 +17,15 @@ LEADER_SECONDS: Final = 5.0
 
 
 class TransferRequests:
-    """Sends the requests. Args: peering: None for a cluster of one node."""
+    """Sends the requests. Args: peer_rpc: None for a cluster of one node."""
 
-    def __init__(self, peering: PeerRpc | None) -> None:
-        self._peering = peering
+    def __init__(self, peer_rpc: PeerRpc | None) -> None:
+        self._peer_rpc = peer_rpc
 
     async def begin(self, group_id: int, node_id: int) -> None:
         """Requests the leader to begin the transfer to a node. Raises PeerError where the leader rejects it,
         NotLeader where no leader is found."""
-        if self._peering is None:
+        if self._peer_rpc is None:
             raise PeerError("this node is alone")
         body = json.dumps({"group": group_id, "to": node_id}).encode()
-        await self._peering.request_from_leader(group_id, RequestKind.TRANSFER, body, LEADER_SECONDS)
+        await self._peer_rpc.request_from_leader(group_id, RequestKind.TRANSFER, body, LEADER_SECONDS)

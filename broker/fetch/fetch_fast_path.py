@@ -46,7 +46,7 @@ from lockstep.protocol.primitives import Buffer, MalformedMessage
 log = logging.getLogger("lockstep.connection")
 
 MIN_VERSION: Final = 11
-"""Clients of the last six years; in each before it a partition has other fields."""
+"""The first version that is served: in each earlier one a partition has other fields."""
 MAX_REQUEST_BYTES: Final = 1 << 16
 """LIMIT. A larger request is declined; two thousand partitions fit."""
 MAX_REMEMBERED_BYTES: Final = 1024
@@ -54,8 +54,8 @@ MAX_REMEMBERED_BYTES: Final = 1024
 MAX_ITEMS: Final = 1024
 """LIMIT. Partitions that a connection without a session remembers."""
 MAX_SKIPPED: Final = 63
-"""LIMIT. A back-off: after a request that is not plain the next ones are skipped without a look. Each further
-one doubles their number, at most to so many; a plain one ends it."""
+"""LIMIT. A back-off: after a request that is not plain the next ones take the general path. Each further
+one doubles their number, up to this limit; a plain one ends it."""
 MAX_BYTE_LENGTH: Final = 127
 """The longest compact length of one byte; more topics, or partitions of one, are declined."""
 CORRELATION_END: Final = 8
@@ -88,11 +88,11 @@ class _FetchPattern:
         self.version = version
         self.key_and_version = ApiKey.FETCH << 16 | version
         self.start = self.end = b""
-        """From behind the correlation id to the session id, and from behind the topics on."""
+        """The bytes after the correlation id up to the session id, and those after the topics."""
         self.epoch_at = 0
-        """Where the session epoch is."""
+        """The position of the session epoch."""
         self.request = request
-        """Without its topics."""
+        """The request without its topics."""
         self.settings = requests.cluster.settings
         """The settings that the limits are of."""
         self.client_id: str | None = None
@@ -104,9 +104,9 @@ class _FetchPattern:
         self.max_wait_ms = request.max_wait_ms
         self.min_bytes = min(request.min_bytes, self.limits.max_bytes)
         self.items: dict[tuple[str | bytes, int], FetchItem] = {}
-        """Without a session: the partitions of the last requests."""
+        """The partitions of the last requests, where there is no session."""
 
-    def is_like(self, frame: memoryview, key_and_version: int, requests: FetchRequests) -> bool:
+    def matches(self, frame: memoryview, key_and_version: int, requests: FetchRequests) -> bool:
         """True if a request has these bytes, and they mean the same."""
         return (
             self.key_and_version == key_and_version
@@ -177,7 +177,7 @@ class PlainFetch(PendingResponse):
         return RequestHeader(ApiKey.FETCH, self._known.version, self.correlation_id, None)
 
     def respond(self, read: PlainRead) -> None:
-        """Take what was read into the session and the response."""
+        """Updates the session by the read, and encodes the response."""
         context, known = self._context, self._known
         session, found = context.session, read.found
         if session is not None:
@@ -205,7 +205,7 @@ class PlainFetch(PendingResponse):
             self._owner.path.requests.purgatory.cancel(delayed_fetch)
 
     def _attempt(self, expired: bool) -> bool:
-        """Respond if there is something now, or no more time."""
+        """Responds if there is something now, or the time is over."""
         if not expired and not self._has_something():
             return False
         self._delayed_fetch = None  # which refers to this: nothing is left to the garbage collector
@@ -216,7 +216,7 @@ class PlainFetch(PendingResponse):
             if read is None:
                 self._complete_decoded()
                 return True
-            _note_read(context.items, read)
+            _set_read_partitions(context.items, read)
             self.respond(read)
             self.pending = self.on_disconnect = None
             connection.on_reply(self)
@@ -270,7 +270,7 @@ class PlainFetches:
         self.path, self.connection, self.client = path, connection, client
         self._known: _FetchPattern | None = None
         self._to_skip = self._skip_next = 0
-        """How many requests are skipped from now on, and after the next that is not plain: a back-off."""
+        """The number of requests that are skipped now, and after the next that is not plain: a back-off."""
 
     def append(self, frame: memoryview) -> PlainFetch | None:
         """See `ConnectionFastPath`."""
@@ -294,7 +294,7 @@ class PlainFetches:
         if size > MAX_REQUEST_BYTES:
             return None
         key_and_version, correlation_id = _START(frame)
-        if known is None or not known.is_like(frame, key_and_version, path.requests):
+        if known is None or not known.matches(frame, key_and_version, path.requests):
             known = self._learn(frame, key_and_version)
             if known is None:
                 return None
@@ -318,7 +318,7 @@ class PlainFetches:
             path.requests.sessions.advance(session)
         for item, requested in moved.items():
             item.fetch_offset, item.max_bytes, item.current_leader_epoch, item.last_fetched_epoch = requested
-        _note_read(items, read)
+        _set_read_partitions(items, read)
         path.route.request_count += 1
         reply = PlainFetch(self, known, correlation_id, size, context)
         if is_enough:
@@ -380,8 +380,8 @@ class PlainFetches:
         return known
 
 
-def _note_read(items: list[FetchItem], read: PlainRead) -> None:
-    """Note in the items what the checks of the general path would."""
+def _set_read_partitions(items: list[FetchItem], read: PlainRead) -> None:
+    """Sets the fields of the items that the checks of the general path would set."""
     for item, partition in zip(items, read.partitions, strict=True):
         item.partition = partition
         item.is_diverging = item.is_follower_read = False

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 log = logging.getLogger("lockstep.fetch")
 
 
-class Watched(Protocol):
+class WatchedPartition(Protocol):
     """The attribute of a partition that fetches wait for."""
 
     delayed_fetches: dict[Any, None]
@@ -27,7 +27,7 @@ class DelayedFetch:
 
     __slots__ = ("attempt", "finished", "partitions", "timer", "woken")
 
-    def __init__(self, attempt: Callable[[bool], bool], partitions: Sequence[Watched]) -> None:
+    def __init__(self, attempt: Callable[[bool], bool], partitions: Sequence[WatchedPartition]) -> None:
         self.attempt = attempt
         """attempt(expired) -> whether it has responded; with `expired` it must respond."""
         self.partitions = partitions
@@ -47,7 +47,7 @@ class FetchPurgatory:
         self.count = 0
 
     def wait(
-        self, attempt: Callable[[bool], bool], partitions: Sequence[Watched], max_wait_ms: int
+        self, attempt: Callable[[bool], bool], partitions: Sequence[WatchedPartition], max_wait_ms: int
     ) -> DelayedFetch:
         """Try `attempt(False)` after commits to `partitions`, `attempt(True)` after `max_wait_ms`."""
         fetch = DelayedFetch(attempt, partitions)
@@ -57,8 +57,8 @@ class FetchPurgatory:
         self.count += 1
         return fetch
 
-    def wake(self, partition: Watched) -> None:
-        """The partition grew, or is gone: try its waiting fetches, later in this turn."""
+    def wake(self, partition: WatchedPartition) -> None:
+        """The partition grew, or is gone: try its waiting fetches, later in this iteration."""
         woken = self._woken
         for fetch in partition.delayed_fetches:
             if not fetch.woken:

@@ -217,7 +217,7 @@ class DecodedFetch:
     # --- waiting ------------------------------------------------------------------------------------------
 
     def _attempt(self, expired: bool) -> bool:
-        """Respond if there is enough now, or no more time."""
+        """Responds if there is enough now, or the time is over."""
         pending = self._pending
         assert pending is not None
         try:

@@ -28,7 +28,7 @@ INITIAL_EPOCH: Final = 0
 FINAL_EPOCH: Final = -1
 TOPIC_IDS_MIN_VERSION: Final = 13
 EVICTION_SECONDS: Final = 120.0
-"""A session idle for so long makes way for a new one, as in Kafka."""
+"""A session that is idle for this time may be evicted for a new one, as in Kafka."""
 MAX_ID: Final = 2**31 - 1
 ITEM_BYTES: Final = 200
 """The estimated size of a cached partition, without a long name of its topic."""
@@ -105,7 +105,7 @@ class FetchSession:
         self.last_used = now
 
     def move_to_end(self, item: FetchItem) -> None:
-        """Move a partition that just got data behind the others."""
+        """Moves a partition that just got data to the end of the order."""
         key = (item.topic, item.index)
         if self.items.pop(key, None) is not None:
             self.items[key] = item
@@ -194,7 +194,7 @@ class FetchSessions:
         self._sessions.move_to_end(session.session_id)
 
     def close(self, session: FetchSession) -> None:
-        """Forget a session of which the client does not learn."""
+        """Removes a session whose id the client does not get."""
         self._remove(session.session_id)
 
     def _open(self, items: list[FetchItem], api_version: int) -> FetchSession | None:

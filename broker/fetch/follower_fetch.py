@@ -14,7 +14,7 @@ from lockstep.broker.metadata.leader_epoch_check import epoch_mismatch
 from lockstep.broker.metadata.metadata_cache import Partition
 from lockstep.protocol.errors import ErrorCode
 from lockstep.storage.log_group import LogGroup
-from lockstep.storage.missing_records import must_not_spread
+from lockstep.storage.missing_records import may_miss_records
 
 NOBODY = -1
 
@@ -57,5 +57,5 @@ def is_whole(group: LogGroup) -> bool:
     skipped. Until then the leader serves its readers."""
     log = group.log
     return group.is_leader or (
-        group.applied_index >= log.whole_index and not must_not_spread(log, group.control)
+        group.applied_index >= log.whole_index and not may_miss_records(log, group.control)
     )

@@ -124,13 +124,13 @@ def encode(
     small: list[bytes] = []
     topic_count = 0
     topic: str | bytes | None = None
-    for place, (item, high_watermark, stable, log_start, buffers, size) in enumerate(found):
+    for number, (item, high_watermark, stable, log_start, buffers, size) in enumerate(found):
         if item.topic != topic:
             if topic_count:
                 small.append(end)
             topic_count += 1
             topic = item.topic
-            small += _topic(topic, is_flexible), count(_same_topic(found, place))
+            small += _topic(topic, is_flexible), count(_same_topic(found, number))
         if is_flexible:
             small.append(
                 _PARTITION(item.index, 0, high_watermark, stable, log_start, read_committed, _NO_REPLICA)
@@ -165,9 +165,9 @@ def _topic(topic: str | bytes, is_flexible: bool) -> bytes:
     return (_compact_count(len(name)) if is_flexible else _SHORT(len(name))) + name
 
 
-def _same_topic(found: list[Found], place: int) -> int:
-    """The number of partitions from this place on that are of one topic, one after the other."""
-    topic, last = found[place].item.topic, place
+def _same_topic(found: list[Found], number: int) -> int:
+    """The number of partitions from this index on that are of one topic, one after the other."""
+    topic, last = found[number].item.topic, number
     while last < len(found) and found[last].item.topic == topic:
         last += 1
-    return last - place
+    return last - number

@@ -2,7 +2,7 @@
 
 Owns the rules and the words of a rejection. Records are checked in order, each against the state that those
 before it leave; records of one request never conflict with each other. A batch is taken or rejected whole,
-and a rejection changes nothing. It may rest on batches that are not committed yet: its response waits for
+and a rejection changes nothing. It may depend on batches that are not committed yet: its response waits for
 those.
 
 POLICY_VIOLATION means: catch up and compute it again. INVALID_RECORD means that it will never pass as it is.
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from lockstep.storage.log_group import LogGroup
 
 RETRY: Final = ErrorCode.POLICY_VIOLATION
-NEVER: Final = ErrorCode.INVALID_RECORD
+NOT_RETRIABLE: Final = ErrorCode.INVALID_RECORD
 
 
 class LockConflict(RequestError):
@@ -64,7 +64,7 @@ class _Conflict(NamedTuple):
     """An earlier record of the rejected batch raises the lock: reading on does not help."""
 
 
-class _Place:
+class _LockedPartition:
     """One partition in which locks are looked up."""
 
     __slots__ = ("hashes", "log", "marks")
@@ -72,9 +72,9 @@ class _Place:
     def __init__(self, log: PartitionLog, marks: LockVersions | None) -> None:
         self.log = log
         self.marks = LockVersions(log.next_offset - 1) if marks is None else marks
-        """Where nothing was kept, anything may have been raised by what is there."""
+        """Where locks were not kept, any lock may have been raised by the present records."""
         self.hashes: dict[bytes, bytes] = {}
-        """Of the names that were looked at."""
+        """The hashes of the names that were checked."""
 
     def hash_of(self, name: bytes) -> bytes:
         """Returns the hash of a lock of this partition."""
@@ -92,10 +92,10 @@ class LockChecks:
         self._group = group
         self._cluster = cluster
         self.accepted = 0
-        """Batches with locks or expected offsets that were taken."""
+        """Batches with locks or expected offsets that were accepted."""
         self.rejected = 0
         self.rejected_by_estimate = 0
-        """Of those rejected: by an offset that may be too high."""
+        """The rejected ones whose offset may be too high."""
 
     def check_and_encode(self, partition: PartitionLog, body: BatchBody, mode: str) -> bytes:
         """Checks a batch, the next of its partition; returns its notes for the tail machines.
@@ -114,7 +114,7 @@ class LockChecks:
         requests = self._requests(partition, body)
         if mode != LOCKS_KEPT:
             if requests:
-                self._never("LOCKS_OFF", partition, requests[0].record, "lockstep.locks=false")
+                self._reject_permanently("LOCKS_OFF", partition, requests[0].record, "lockstep.locks=false")
             return b""
         if marks is None:
             found = begin(local_id, next_offset - 1, metadata_index)
@@ -123,7 +123,7 @@ class LockChecks:
         if not requests:
             return found
         if header.is_transactional:
-            self._never("TRANSACTIONAL", partition, requests[0].record, "use an atomic append")
+            self._reject_permanently("TRANSACTIONAL", partition, requests[0].record, "use an atomic append")
         try:
             raised = self._check_all(partition, requests)
         except RequestError as rejection:
@@ -138,11 +138,11 @@ class LockChecks:
         try:
             return [each for each in lock_requests_of(body) if each.is_conditional]
         except TooManyLocks as error:
-            self._never("TOO_MANY_LOCKS", partition, error.record, error)
+            self._reject_permanently("TOO_MANY_LOCKS", partition, error.record, error)
         except BadLockHeader as error:
-            self._never("BAD_HEADER", partition, error.record, error)
+            self._reject_permanently("BAD_HEADER", partition, error.record, error)
         except MalformedBatch as error:
-            raise RequestError(NEVER, str(error)) from None
+            raise RequestError(NOT_RETRIABLE, str(error)) from None
 
     def _check_all(self, partition: PartitionLog, requests: Sequence[LockRequest]) -> dict[bytes, None]:
         """The hashes of what the batch raises, in the records' order."""
@@ -155,7 +155,7 @@ class LockChecks:
                 raised.update(dict.fromkeys([here.hash_of(name) for name in each.writes + each.appends]))
         return raised
 
-    def _check_record(self, here: _Place, request: LockRequest, raised: Container[bytes]) -> None:
+    def _check_record(self, here: _LockedPartition, request: LockRequest, raised: Container[bytes]) -> None:
         log, record = here.log, request.record
         own = log.next_offset + record
         if request.expected_offset is not None and request.expected_offset != own:
@@ -166,12 +166,16 @@ class LockChecks:
             partition = self._cluster.partition(topic, index)
             if partition is None:
                 raise RequestError(
-                    NEVER, self._line("UNKNOWN_PARTITION", log, record, f"other={_quote(name)}")
+                    NOT_RETRIABLE, self._line("UNKNOWN_PARTITION", log, record, f"other={_quote(name)}")
                 )
             if partition.group is not self._group:
-                raise RequestError(NEVER, self._line("OTHER_GROUP", log, record, f"other={_quote(name)}"))
+                raise RequestError(
+                    NOT_RETRIABLE, self._line("OTHER_GROUP", log, record, f"other={_quote(name)}")
+                )
             if partition.topic.config.lockstep_locks != LOCKS_KEPT:
-                raise RequestError(NEVER, self._line("LOCKS_OFF", log, record, f"other={_quote(name)}"))
+                raise RequestError(
+                    NOT_RETRIABLE, self._line("LOCKS_OFF", log, record, f"other={_quote(name)}")
+                )
             there = self._place(partition.log)
             self._check(there, record, locks, raised if partition.log is log else ())
 
@@ -179,30 +183,36 @@ class LockChecks:
         """An offset that is taken may be of a batch that is not committed: only RETRY waits for that."""
         if expected > own:
             self._require_lease()
-            raise RequestError(NEVER, self._line("EXPECTED_OFFSET", log, record, f"expected={expected}"))
+            raise RequestError(
+                NOT_RETRIABLE, self._line("EXPECTED_OFFSET", log, record, f"expected={expected}")
+            )
         text = f"expected={expected} conflict_offset={log.next_offset - 1} exact"
         raise LockConflict(RETRY, self._line("EXPECTED_OFFSET", log, record, text), True)
 
-    def _check(self, place: _Place, record: int, locks: PartitionLocks, raised: Container[bytes]) -> None:
-        log = place.log
+    def _check(
+        self, locked: _LockedPartition, record: int, locks: PartitionLocks, raised: Container[bytes]
+    ) -> None:
+        log = locked.log
         if locks.topic_id is not None and locks.topic_id != log.topic_id:
-            raise RequestError(NEVER, self._line("OTHER_TOPIC", log, record, "the topic was re-created"))
+            raise RequestError(
+                NOT_RETRIABLE, self._line("OTHER_TOPIC", log, record, "the topic was re-created")
+            )
         if not (locks.writes or locks.reads):
             return
         hwm = locks.hwm
         if hwm is None:
             raise RequestError(
-                NEVER, self._line("NO_HWM", log, record, "read and write locks need lockstep-hwm")
+                NOT_RETRIABLE, self._line("NO_HWM", log, record, "read and write locks need lockstep-hwm")
             )
         if hwm >= log.last_stable_offset:
             self._require_lease()
             text = f"hwm={hwm} last_stable_offset={log.last_stable_offset}"
-            raise RequestError(NEVER, self._line("AHEAD", log, record, text))
+            raise RequestError(NOT_RETRIABLE, self._line("AHEAD", log, record, text))
         worst: _Conflict | None = None
         for mode, names in (("W", locks.writes), ("R", locks.reads)):
             for name in names:
-                lock = place.hash_of(name)
-                mark, is_exact = place.marks.of(lock)
+                lock = locked.hash_of(name)
+                mark, is_exact = locked.marks.of(lock)
                 if lock in raised:
                     # By a record that is rejected with this one: it is never appended.
                     conflict = _Conflict(False, log.next_offset - 1, name, mode, True, True)
@@ -224,7 +234,7 @@ class LockChecks:
             text += " raised_by=same-batch"
         reason = "TRIMMED" if by.is_trimmed else "LOCK"
         return LockConflict(
-            NEVER if by.is_trimmed else RETRY, self._line(reason, log, record, text), by.is_exact
+            NOT_RETRIABLE if by.is_trimmed else RETRY, self._line(reason, log, record, text), by.is_exact
         )
 
     def _require_lease(self) -> None:
@@ -233,12 +243,14 @@ class LockChecks:
         if not self._group.has_lease:
             raise RequestError(ErrorCode.NOT_LEADER_OR_FOLLOWER, "another node may lead the partition by now")
 
-    def _place(self, log: PartitionLog) -> _Place:
-        return _Place(log, self.table.partitions.get(log.local_id))
+    def _place(self, log: PartitionLog) -> _LockedPartition:
+        return _LockedPartition(log, self.table.partitions.get(log.local_id))
 
-    def _never(self, reason: str, partition: PartitionLog, record: int, problem: object) -> NoReturn:
+    def _reject_permanently(
+        self, reason: str, partition: PartitionLog, record: int, problem: object
+    ) -> NoReturn:
         self.rejected += 1
-        raise RequestError(NEVER, self._line(reason, partition, record, str(problem))) from None
+        raise RequestError(NOT_RETRIABLE, self._line(reason, partition, record, str(problem))) from None
 
     def _line(self, reason: str, log: PartitionLog, record: int, rest: str) -> str:
         topic = self._cluster.topic_by_id(log.topic_id)
@@ -255,9 +267,9 @@ def require_no_locks(records: Buffer, most_bytes: int) -> None:
         return
     try:
         if any(each.is_conditional for each in lock_requests(records, read_header(records))):
-            raise RequestError(NEVER, "locks need acks=1 or acks=all")
+            raise RequestError(NOT_RETRIABLE, "locks need acks=1 or acks=all")
     except (BadLockHeader, MalformedBatch) as error:
-        raise RequestError(NEVER, str(error)) from None
+        raise RequestError(NOT_RETRIABLE, str(error)) from None
 
 
 def hash_of(topic_id: bytes, name: bytes) -> bytes:

@@ -36,10 +36,10 @@ OF_ANY_PARTITION: Final = (READ, HWM, TOPIC_ID)
 KNOWN: Final = (*LISTS, HWM, EXPECTED, TOPIC_ID, REQUEST, PART)
 
 MAX_RECORDS: Final = 10_000
-"""Of a batch with locks: the event loop waits while they are read. librdkafka's largest batch has so many."""
+"""LIMIT. Records of a batch with locks, which the event loop reads: as many as librdkafka's largest has."""
 MAX_NAMES_OF_BATCH: Final = 20_000
 MAX_OPENED_BYTES: Final = 16 << 20
-"""Of a batch on a topic with locks, decompressed."""
+"""LIMIT. Decompressed bytes of a batch on a topic with locks."""
 MAX_TOPIC_LENGTH: Final = 249
 
 _PREFIX: Final = PREFIX.encode()
@@ -51,7 +51,7 @@ _TOPIC_ID_CHARACTERS: Final = 22
 
 
 class BadLockHeader(ValueError):
-    """`record` is the place in the batch of the record that has it."""
+    """`record` is the index of the record in its batch."""
 
     def __init__(self, problem: str, record: int = 0) -> None:
         super().__init__(problem)
@@ -99,7 +99,7 @@ class LockRequest(PartitionLocks):
         self.request: bytes | None = None
         self.part, self.parts = 1, 1
         self.names = 0
-        """Of locks, all of them."""
+        """The number of lock names, of all kinds."""
 
     @property
     def is_conditional(self) -> bool:
@@ -123,12 +123,12 @@ def lock_requests_of(body: BatchBody) -> list[LockRequest]:
     except TooManyRecords as error:
         raise TooManyLocks(f"{error} in a batch with locks, at most {MAX_RECORDS} are looked at") from None
     found = []
-    for place, headers in enumerate(of_records):
+    for record_index, headers in enumerate(of_records):
         if headers:
             try:
-                found.append(_request(place, headers))
+                found.append(_request(record_index, headers))
             except BadLockHeader as bad:
-                bad.record = place
+                bad.record = record_index
                 raise
     if sum([each.names for each in found]) > MAX_NAMES_OF_BATCH:
         raise TooManyLocks(f"more than {MAX_NAMES_OF_BATCH} locks in one batch")
@@ -136,8 +136,8 @@ def lock_requests_of(body: BatchBody) -> list[LockRequest]:
     return found
 
 
-def _request(place: int, headers: Headers) -> LockRequest:
-    request = LockRequest(place)
+def _request(record_index: int, headers: Headers) -> LockRequest:
+    request = LockRequest(record_index)
     seen: set[str] = set()
     for key, value in headers:
         if value is None:
@@ -211,7 +211,7 @@ def _part(value: bytes) -> tuple[int, int]:
 
 
 def _topic_id(value: bytes) -> bytes:
-    """From Kafka's text of it."""
+    """Decodes a topic id in Kafka's text form."""
     try:
         if len(value) == _TOPIC_ID_CHARACTERS:
             return base64.b64decode(value + b"==", b"-_", validate=True)

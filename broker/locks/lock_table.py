@@ -25,7 +25,7 @@ RAISE: Final = 2
 END: Final = 3
 """The partition's later batches have no notes: its topic has no locks any more."""
 SINCE: Final = 4
-"""`LockVersions.since` is this from now on."""
+"""A note that sets `LockVersions.since`."""
 
 _NOTE: Final = Struct(">IBqI")
 """Partition, what, offset, bytes that follow."""
@@ -63,7 +63,7 @@ class LockTable:
         self._cells = cells
         self.partitions: dict[int, LockVersions] = {}
         self.is_closed: Callable[[int], bool] = lambda local_id: False
-        """Whether a partition is gone for good: what is replayed may bring it back here."""
+        """Whether a partition is closed permanently: a replay may restore its locks here."""
 
     def take(self, notes: Buffer) -> None:
         """Applies the notes of a frame. Raises CorruptLog for malformed ones."""
@@ -78,8 +78,8 @@ class LockTable:
             if what == RAISE:
                 marks = self.partitions.get(local_id)
                 if marks is not None:  # it may have been closed since
-                    for place in range(at, at + size, HASH_BYTES):
-                        marks.raise_lock(bytes(notes[place : place + HASH_BYTES]), offset)
+                    for cell in range(at, at + size, HASH_BYTES):
+                        marks.raise_lock(bytes(notes[cell : cell + HASH_BYTES]), offset)
             elif what == BEGIN and size == _SINCE.size:
                 (metadata_index,) = _SINCE.unpack_from(notes, at)
                 self.partitions[local_id] = LockVersions(offset, metadata_index, self._recent, self._cells)

@@ -1,9 +1,10 @@
 """By which offset each lock of a partition was last raised: exact for the newest, never too low for the rest.
 
 Owns the memory: the newest `recent` locks are known exactly; of older ones only estimates stay, in an array
-of fixed size that several hash functions look into. An estimate is the lowest of its cells: where others have
-raised them all it is too high, and somebody is rejected who need not be; too low it never is. Nobody is
-rejected wrongly who has applied everything up to `horizon`, the newest mark that left the exact part. Pure.
+of fixed size that several hash functions look into. An estimate is the lowest of its cells: where others
+have raised them all it is too high, and a batch is rejected that need not be; too low it never is. Nothing
+is rejected wrongly if its writer has applied everything up to `horizon`, the newest version outside the
+exact part. Pure.
 
 Memory: at most 300 bytes for each of `recent`, and 8 for each of `cells`.
 """
@@ -17,12 +18,12 @@ from struct import Struct
 from typing import Final
 
 HASH_BYTES: Final = 16
-"""Of a lock's name, keyed with the topic's id."""
+"""The size of the hash of a lock's name, keyed with the topic's id."""
 RECENT: Final = 65_536
 CELLS: Final = 1 << 20
-"""A power of two: with four looks each, 10^6 old locks find all their cells taken nine times out of ten, 10^5
+"""A power of two: with four cells each, 10^6 old locks find all their cells taken nine times out of ten, 10^5
 once in a hundred."""
-_LOOKS: Final = Struct(">4I")
+_CELL_HASHES: Final = Struct(">4I")
 _HEAD: Final = Struct(">qqqII")
 
 
@@ -53,13 +54,13 @@ class LockVersions:
         cells, mark = self._cells, -1
         if cells is not None:
             mask = self._mask
-            one, two, three, four = _LOOKS.unpack(lock)
+            one, two, three, four = _CELL_HASHES.unpack(lock)
             mark = min(cells[one & mask], cells[two & mask], cells[three & mask], cells[four & mask])
         mark = max(mark, self.floor)
         return mark, mark < 0
 
     def raise_lock(self, lock: bytes, offset: int) -> None:
-        """It was raised by the batch that ends at this offset, which is higher than any before."""
+        """Records that the batch that ends at this offset, which is higher than any before, raised it."""
         recent = self._recent
         recent.pop(lock, None)
         recent[lock] = offset
@@ -67,12 +68,12 @@ class LockVersions:
             self._forget(*recent.popitem(last=False))
 
     def _forget(self, lock: bytes, mark: int) -> None:
-        """Marks come here in rising order: a cell is never lowered."""
+        """Moves a lock's version to the cells: versions come in rising order, so no cell is lowered."""
         cells = self._cells
         if cells is None:
             cells = self._cells = array("q", [-1]) * (self._mask + 1)
-        for look in _LOOKS.unpack(lock):
-            cells[look & self._mask] = mark
+        for cell_hash in _CELL_HASHES.unpack(lock):
+            cells[cell_hash & self._mask] = mark
         self.horizon = mark
 
     def snapshot(self) -> bytes:
@@ -86,7 +87,7 @@ class LockVersions:
 
 
 def restore(data: bytes, recent: int = RECENT, cells: int = CELLS) -> LockVersions:
-    """From a snapshot. Where it has another number of cells, what they knew becomes the floor."""
+    """Restores a snapshot. Where it has another number of cells, their highest offset becomes the floor."""
     floor, since, horizon, count, had_cells = _HEAD.unpack_from(data)
     marks = LockVersions(floor, since, recent, cells)
     marks.horizon = horizon

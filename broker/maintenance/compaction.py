@@ -22,9 +22,9 @@ from typing import Final, NamedTuple
 from lockstep.broker.maintenance.future_records import FutureRecords
 from lockstep.broker.maintenance.segment_roll import ANY_TIME, SegmentRoll, roll_interval_ms
 from lockstep.broker.metadata.metadata_cache import METADATA_GROUP, MetadataCache, Partition
-from lockstep.broker.process.heap import give_memory_back
+from lockstep.broker.process.heap import trim_heap
 from lockstep.storage.compaction_pass import CompactionTarget, is_half_dead
-from lockstep.storage.log.batch_reader import BatchPlace
+from lockstep.storage.log.batch_reader import BatchLocation
 from lockstep.storage.log.index_file import SegmentPartition
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.types import StorageError
@@ -34,13 +34,13 @@ log = logging.getLogger("lockstep.compaction")
 SLICE_SECONDS: Final = 0.001
 """The cleaner yields after so long: other threads wait for the interpreter meanwhile."""
 BUSY_PAUSE: Final = 14
-"""Beside a loaded broker each slice is followed by a pause so many times as long: 7 % of a core."""
+"""While the broker is busy each slice is followed by a pause this many times as long: 7 % of a core."""
 IDLE_PAUSE: Final = 0.5
 BUSY_SHARE: Final = 0.02
 """A broker whose other threads take more of a core than this serves clients: large batches take little of the
 processor, and their producers wait for every slice."""
 SWITCH_SECONDS: Final = 0.0003
-"""While a pass runs others wait so long at most for the interpreter, not the usual 5 ms."""
+"""The longest time that other threads wait for the interpreter during a pass, instead of the usual 5 ms."""
 MEASURE_SECONDS: Final = 0.1
 """The interval of these measurements."""
 MAX_WARNINGS: Final = 10
@@ -107,7 +107,7 @@ class LogToClean(NamedTuple):
     """The share of its cleanable bytes that are new."""
     oldest_ms: int
     """The time of the first batch that is new."""
-    too_young: BatchPlace | None = None
+    too_young: BatchLocation | None = None
     """The first batch that min.compaction.lag.ms keeps from being cleaned."""
 
 
@@ -129,7 +129,7 @@ def plan_cleaning(
     dirty = max(found.log_start_offset, clean_to)
     end = min(in_segments[-1].last_offset + 1 if in_segments else 0, stable_offset, found.high_watermark)
     data_log = partition.group.log
-    too_young: BatchPlace | None = None
+    too_young: BatchLocation | None = None
     if config.min_compaction_lag_ms > 0 and end > dirty:
         old_ms = now_ms - config.min_compaction_lag_ms + 1
         too_young = data_log.first_younger(found.local_id, old_ms, dirty, end)
@@ -195,7 +195,7 @@ class Compaction:
             is_busy = time.process_time() - used > BUSY_SHARE * (time.monotonic() - began)
             if self._has_rewritten and not is_busy:
                 self._has_rewritten = False
-                await asyncio.to_thread(give_memory_back)
+                await asyncio.to_thread(trim_heap)
             if self._cluster.settings.log_cleaner_enable:
                 await self.enforce()
 
@@ -214,7 +214,7 @@ class Compaction:
         return saved
 
     async def _clean_guarded(self, group: LogGroup) -> int:
-        """Joins also where cleaning failed: a segment that no node can repair must not keep all others
+        """Joins also where cleaning failed: a segment that no node can repair must not stop all others
         small."""
         saved = await self._run_guarded(group, "compaction", self._clean)
         await self._run_guarded(group, "joining small segments", self._join)
@@ -288,7 +288,7 @@ class Compaction:
         return result.saved_bytes
 
     async def _join(self, group: LogGroup) -> int:
-        """Join the files that are small now, whatever made them so. Saves no bytes to speak of: 0."""
+        """Joins the files that are small now. Returns 0, as joins save hardly any bytes."""
         if not await asyncio.to_thread(group.log.has_small_neighbours):
             return 0
         throttle = self._new_throttle(self._cluster.settings.log_cleaner_io_max_bytes_per_second)

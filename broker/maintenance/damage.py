@@ -1,6 +1,6 @@
 """The damaged offset ranges of this node by topic and partition, for status, health, metrics and the log.
 
-Owns: which damaged ranges are reported, giving them up on an operator's request, and log lines for healed
+Owns: which damaged ranges are reported, skipping them on an operator's request, and log lines for repaired
 ones. Missing records are damaged ranges without a log file. Ranges below a partition's log start and those of
 deleted topics are not reported. Does not: find damage (`storage/log/batch_reader.py`, `scrub.py`,
 `storage/missing_records.py`) or send requests to other nodes (`broker/controller/damage_reports.py`).
@@ -62,7 +62,7 @@ def damage_text(damage: Document) -> str:
     return _text(damage, f"{state} and skipped" if damage["given_up"] else state)
 
 
-def where_damaged(damage: Document) -> str:
+def damage_location(damage: Document) -> str:
     """The log group of a range, and its log file where it has one."""
     group = f"log group {damage['group']}"
     return group if damage["segment"] == NO_SEGMENT else f"{group}, log file {damage['segment']}"
@@ -101,15 +101,15 @@ def _text(damage: Document, state: str) -> str:
 
 def _joint_text(ranges: Sequence[Document], state: str) -> str:
     """Ranges of one log file in one text: `t-0: offset 5, t-1: offsets 3 to 4 are damaged (...)`."""
-    places = [_place(each) for each in ranges[:MAX_NAMED_RANGES]]
+    texts = [_range_text(each) for each in ranges[:MAX_NAMED_RANGES]]
     if len(ranges) > MAX_NAMED_RANGES:
-        places.append(f"{len(ranges) - MAX_NAMED_RANGES} more")
+        texts.append(f"{len(ranges) - MAX_NAMED_RANGES} more")
     is_one = len(ranges) == 1 and ranges[0]["first_offset"] == ranges[0]["last_offset"]
     verb = "is" if is_one and ranges[0]["topic"] is not None else "are"
-    return f"{', '.join(places)} {verb} {state} ({where_damaged(ranges[0])})"
+    return f"{', '.join(texts)} {verb} {state} ({damage_location(ranges[0])})"
 
 
-def _place(damage: Document) -> str:
+def _range_text(damage: Document) -> str:
     first, last = damage["first_offset"], damage["last_offset"]
     if damage["topic"] is None:
         return f"log entries {first} to {last}"
@@ -188,7 +188,7 @@ def _overlap(a: Document, b: Document) -> bool:
 
 
 def skip_damage(cluster: MetadataCache, topic: str, index: int) -> list[Document]:
-    """Have readers pass over the damaged ranges of a partition on this node; returns them. Raises OSError."""
+    """Makes readers skip the damaged ranges of a partition on this node; returns them. Raises OSError."""
     partition = cluster.partition(topic, index)
     if partition is None:
         return []

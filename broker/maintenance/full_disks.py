@@ -5,7 +5,7 @@ is logged as an error once and as information when writes succeed again, also wh
 checks. For a group that is closed the second line is left out. A write that
 failed though the disk is not full has lines of its own, with the error, and is tried again with each check.
 An error in one check does not end the checks.
-Does not: reject what finds no room (`storage/` does), or free what holds live records (`compaction.py` does).
+Does not: reject writes (`storage/` does), or free what holds live records (`compaction.py` does).
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from collections.abc import Set
 from typing import Final
 
 from lockstep.broker.metadata.metadata_cache import Partition
-from lockstep.storage.log.batch_reader import BatchPlace
+from lockstep.storage.log.batch_reader import BatchLocation
 
 MAX_CLOCK_SKEW_MS: Final = 60_000
 """A timestamp that is ahead by less is put down to clock skew."""
@@ -29,7 +29,7 @@ class FutureRecords:
         self._warned: dict[Key, int] = {}
         """The base offset of the batch that was warned of last."""
 
-    def note(self, partition: Partition, first_kept: BatchPlace | None, now_ms: int) -> None:
+    def note(self, partition: Partition, first_kept: BatchLocation | None, now_ms: int) -> None:
         """Warn if `first_kept`, the first batch that is too young for the task, is of the future."""
         key = partition.group.group_id, partition.log.local_id
         if first_kept is None or first_kept.max_timestamp <= now_ms + MAX_CLOCK_SKEW_MS:
@@ -48,5 +48,5 @@ class FutureRecords:
             )
 
     def keep(self, partitions: Set[Key]) -> None:
-        """Drop all partitions but these."""
+        """Removes all partitions but these."""
         self._warned = {key: offset for key, offset in self._warned.items() if key in partitions}

@@ -25,7 +25,7 @@ from lockstep.broker.metadata.metadata_cache import (
 )
 from lockstep.broker.requests.time_slices import TimeSlice
 from lockstep.protocol.plural import pluralize
-from lockstep.storage.log.batch_reader import BatchPlace
+from lockstep.storage.log.batch_reader import BatchLocation
 from lockstep.storage.log.index_file import SegmentPartition
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.types import NotLeader, StorageError
@@ -33,7 +33,7 @@ from lockstep.storage.types import NotLeader, StorageError
 log = logging.getLogger("lockstep.retention")
 
 COMMIT_SECONDS: Final = 10.0
-"""So long a log start's commit is waited for; it comes later all the same, where it can."""
+"""The longest wait for the commit of a log start; it may still commit later."""
 PARTITIONS_PER_STEP: Final = 50
 """Partitions checked at once on a thread: few enough that others hardly wait."""
 FIRST_CHECK_SECONDS: Final = 30.0
@@ -58,7 +58,7 @@ def expired_by_size(in_segments: Sequence[SegmentPartition], total_bytes: int, r
     return start
 
 
-def first_kept_by_time(partition: Partition, now_ms: int, retention_ms: int) -> BatchPlace | None:
+def first_kept_by_time(partition: Partition, now_ms: int, retention_ms: int) -> BatchLocation | None:
     """The first batch that is still young enough; None where there is none. Reads indexes."""
     log_start, end = partition.log.log_start_offset, partition.log.high_watermark
     if log_start >= end:
@@ -67,7 +67,7 @@ def first_kept_by_time(partition: Partition, now_ms: int, retention_ms: int) -> 
     return data_log.first_younger(partition.log.local_id, now_ms - retention_ms, log_start, end)
 
 
-def expired_by_time(partition: Partition, kept: BatchPlace | None) -> int:
+def expired_by_time(partition: Partition, kept: BatchLocation | None) -> int:
     """The new log start by time, where `kept` is the first batch to be kept."""
     log_start = partition.log.log_start_offset
     return max(log_start, partition.log.high_watermark if kept is None else kept.base_offset)
@@ -109,7 +109,7 @@ class Retention:
                 local_id: start for local_id, start in new_starts.items() if local_id in group.partitions
             }
             if still_open:
-                try:  # whatever becomes of it, the others' turn comes, and that of the freeing
+                try:  # its failure must not stop the other groups, or the freeing of segments
                     async with asyncio.timeout(COMMIT_SECONDS):
                         await group.advance_log_starts(still_open)
                 except NotLeader:

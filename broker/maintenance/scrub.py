@@ -29,7 +29,7 @@ CHECK_SECONDS: Final = 30.0
 POLL_SECONDS: Final = 1.0
 """The interval at which new damage is looked for: it is repaired at once."""
 RETRY_SECONDS: Final = 60.0
-"""A corrupt segment is read again after so long, then after twice as long, and so on ..."""
+"""A corrupt segment is read again after this time, then after twice as long, and so on ..."""
 MAX_RETRY_SECONDS: Final = 3600.0
 """... up to this."""
 MAX_LOGGED_RANGES: Final = 20
@@ -120,7 +120,7 @@ class Scrubber:
             log_file
             for group_id, each in files.items()
             if self._is_suspect(group_id, now)
-            for log_file in self._damaged_first(group_id, each)
+            for log_file in self._order_damaged_first(group_id, each)
         ]
         due += [log_file for log_file, retry in self._corrupt_files.items() if retry.due <= now]
         interval_s = self._cluster.settings.lockstep_scrub_interval_ms / 1000
@@ -148,7 +148,7 @@ class Scrubber:
         self._suspect_groups[group_id] = _retry_after(now, last)
         return True
 
-    def _damaged_first(self, group_id: int, log_files: list[LogFile]) -> list[LogFile]:
+    def _order_damaged_first(self, group_id: int, log_files: list[LogFile]) -> list[LogFile]:
         """The files of a group with those first that are known to be damaged, as other nodes repair them."""
         damaged = {each.sequence for each in self._cluster.groups[group_id].log.damage.known()}
         return sorted(log_files, key=lambda log_file: log_file[1] not in damaged)

@@ -3,7 +3,7 @@
 The cleaner reaches what is in sealed files below both kept checkpoints. By Kafka's rules three settings
 decide when the cleaner must reach a partition's newest records: `segment.ms`, `segment.bytes`,
 `max.compaction.lag.ms`. Owns those (`roll_interval_ms`), and how often a group may be sealed at most
-(`SegmentRoll`): for every such file another one is filled with zeros, and what lives in it keeps it. Does
+(`SegmentRoll`): for every such file another one is filled with zeros, and live records in it keep it. Does
 not: seal (`storage/segment_sealer.py`), or decide what is cleaned. Source: Kafka's LogSegment.shouldRoll,
 UnifiedLog.maxSegmentMs.
 """
@@ -30,7 +30,7 @@ snapshot afterwards."""
 SMALL_FRACTION: Final = 8
 MAX_SMALL: Final = 100
 SMALL_FILE_MS: Final = 15_000
-"""Beyond so many files smaller than an eighth of a whole one each keeps the next sealing off for so long: a
+"""Beyond this number of files below an eighth of the full size each delays the next sealing by this time: a
 year leaves some two thousand where no record in them is ever removed, however short a topic's segment.ms."""
 
 
@@ -45,13 +45,13 @@ def roll_interval_ms(
 
     Args: as `compaction.plan_cleaning`. Reads indexes: for a thread.
     """
-    found, config, data_log = partition.log, partition.topic.config, partition.group.log
+    partition_log, config, data_log = partition.log, partition.topic.config, partition.group.log
     reached_offset = max(
-        found.log_start_offset, clean_to, in_segments[-1].last_offset + 1 if in_segments else 0
+        partition_log.log_start_offset, clean_to, in_segments[-1].last_offset + 1 if in_segments else 0
     )
-    end = min(stable_offset, found.high_watermark)
+    end = min(stable_offset, partition_log.high_watermark)
     first = (
-        data_log.timestamp_lookup(found.local_id, ANY_TIME, reached_offset, end)
+        data_log.timestamp_lookup(partition_log.local_id, ANY_TIME, reached_offset, end)
         if reached_offset < end
         else None
     )
@@ -59,7 +59,7 @@ def roll_interval_ms(
         return None
     age_ms = now_ms - first.max_timestamp if first.max_timestamp >= 0 else 0
     every_ms = min(config.segment_ms, config.max_compaction_lag_ms)
-    waiting_bytes = data_log.partition_bytes(found.local_id, reached_offset)
+    waiting_bytes = data_log.partition_bytes(partition_log.local_id, reached_offset)
     if age_ms <= every_ms:
         if waiting_bytes <= config.segment_bytes:
             return None
@@ -106,7 +106,7 @@ class SegmentRoll:
         return is_sealed
 
     def keep(self, groups: set[LogGroup]) -> None:
-        """Forget all others."""
+        """Removes all groups but these."""
         for table in (self._sealed_ms, self._blocked_since_ms):
             for group in table.keys() - groups:
                 del table[group]

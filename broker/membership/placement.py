@@ -14,7 +14,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 MAX_METADATA_VOTERS = 5
-"""More voters make every change of metadata slower, and survive no more than anybody plans for."""
+"""More voters make every change of metadata slower, and tolerate more failures than anybody plans for."""
 MAX_DATA_VOTERS = 3
 
 Placement = dict[int, tuple[int, ...]]
@@ -31,8 +31,8 @@ def initial(nodes: Iterable[int], data_groups: int, replicas: int = MAX_DATA_VOT
     ordered = _sort(nodes)
     size, count = min(replicas, len(ordered)), len(ordered)
     placement = {0: ordered[:MAX_METADATA_VOTERS]}
-    for place in range(data_groups):
-        placement[place + 1] = tuple(ordered[(place + step) % count] for step in range(size))
+    for group in range(data_groups):
+        placement[group + 1] = tuple(ordered[(group + step) % count] for step in range(size))
     return _balance(placement, ordered, replicas)
 
 
@@ -70,8 +70,8 @@ def _balance(placement: Mapping[int, tuple[int, ...]], nodes: tuple[int, ...], r
     }
     metadata = groups.pop(0, None)
     _fill(groups, nodes, min(replicas, len(nodes)))
-    _even_copies(groups, nodes)
-    _even_leaders(groups, nodes)
+    _balance_copies(groups, nodes)
+    _balance_leaders(groups, nodes)
     balanced = {group_id: tuple(members) for group_id, members in groups.items()}
     if metadata is None:
         return balanced
@@ -103,17 +103,17 @@ def _fill(groups: Mapping[int, list[int]], nodes: tuple[int, ...], size: int) ->
 
     def choices() -> Choices:
         return [
-            (members[place], [node for node in nodes if node not in members]) for members, place in joined
+            (members[index], [node for node in nodes if node not in members]) for members, index in joined
         ]
 
     # The new copies can still be moved without cost.
     for chain in _chains(choices, lambda: _copies(groups, nodes)):
         for slot, node in chain:
-            members, place = joined[slot]
-            members[place] = node
+            members, index = joined[slot]
+            members[index] = node
 
 
-def _even_copies(groups: Mapping[int, list[int]], nodes: tuple[int, ...]) -> None:
+def _balance_copies(groups: Mapping[int, list[int]], nodes: tuple[int, ...]) -> None:
     """Move copies from the most to the least loaded until they differ by one.
 
     Where they differ by two, some group has the one node without the other. A follower's copy goes first.
@@ -131,7 +131,7 @@ def _even_copies(groups: Mapping[int, list[int]], nodes: tuple[int, ...]) -> Non
         copies[least] += 1
 
 
-def _even_leaders(groups: Mapping[int, list[int]], nodes: tuple[int, ...]) -> None:
+def _balance_leaders(groups: Mapping[int, list[int]], nodes: tuple[int, ...]) -> None:
     """Moves preferred leaders within groups until no node leads two more than another.
 
     Where copies are even that is always reached: each node could lead a third of its copies, and flows have
@@ -164,7 +164,7 @@ def _chains(
     while True:
         slots, load = choices(), loads()
         for start in sorted(load, key=lambda node: (-load[node], node)):
-            chain = _chain(slots, load, start)
+            chain = _shortest_chain(slots, load, start)
             if chain:
                 yield chain
                 break
@@ -172,7 +172,7 @@ def _chains(
             return
 
 
-def _chain(slots: Choices, load: Mapping[int, int], start: int) -> list[tuple[int, int]]:
+def _shortest_chain(slots: Choices, load: Mapping[int, int], start: int) -> list[tuple[int, int]]:
     """The fewest moves that take one from `start` and give one to a node with two less, if there are any."""
     came: dict[int, tuple[int, int]] = {}
     queue = deque([start])

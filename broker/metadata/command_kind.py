@@ -4,6 +4,6 @@ from __future__ import annotations
 
 
 def kind_of(command: object) -> str:
-    """The command's word, as `scram`; or the type of what is no command."""
+    """The value of the command's `do`, as `scram`; the name of its type where it is no command."""
     kind = command.get("do") if isinstance(command, dict) else command
     return kind[:40] if isinstance(kind, str) and isinstance(command, dict) else type(kind).__name__

@@ -16,7 +16,7 @@ from lockstep.storage.rate_limited_log import RateLimitedLog
 
 NO_EPOCH = -1
 _read_failures = RateLimitedLog(time.monotonic, logging.getLogger("lockstep.partitions"))
-"""Clients that do not wait between tries would fill the log with what the disk cannot read."""
+"""Limits the log lines about unreadable records: clients may retry without a pause."""
 
 
 def log_read_failure(partition: Partition, text: str) -> None:

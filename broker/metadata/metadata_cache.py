@@ -76,7 +76,7 @@ class Partition:
 
     @property
     def last_stable_offset(self) -> int:
-        """The offset of the first open transaction, or the high watermark: everything below is decided."""
+        """The offset of the first open transaction, or the high watermark."""
         return self.log.last_stable_offset
 
 
@@ -129,12 +129,12 @@ class MetadataCache:
         self.settings = self._settings_in_force()
         """The settings of the start with the changes made since."""
         self.on_settings: list[Callable[[Settings], None]] = []
+        """Called with the settings in force when they have changed."""
         self.on_configs_recorded: list[Callable[[Settings], None]] = []
         """Called with the settings in force at each record of configurations, whether it changes them or
         not."""
         self.settings_checks: list[Callable[[Settings], None]] = []
         """Called with this node's settings before a change of them is recorded; they raise ConfigError."""
-        """Called with new settings."""
         self.on_quotas: list[Callable[[], None]] = []
         """Called when quotas were set or removed."""
         self.on_nodes: list[Callable[[], None]] = []
@@ -164,7 +164,7 @@ class MetadataCache:
 
     @property
     def cluster_id(self) -> str | None:
-        """None before the cluster's first start is through."""
+        """None before the cluster's first start is complete."""
         return self.image.cluster_id
 
     @property
@@ -271,7 +271,7 @@ class MetadataCache:
         return cast("LogGroup", self._remote.setdefault(group_id, RemoteLeader(group_id, self._leader_of)))
 
     def on_change(self) -> None:
-        """Forget what was derived from what clients see, which has changed."""
+        """Clears the caches that depend on what clients see, which has changed."""
         self.changes += 1
         self.cached_responses.clear()
         self.cached_topics.clear()
@@ -340,7 +340,7 @@ class MetadataCache:
             listener()
 
     def _apply_topic(self, topic_id: bytes) -> None:
-        """Let clients see a topic as it is recorded now."""
+        """Shows a topic to clients as it is recorded now."""
         entry = self.image.topics.get(topic_id)
         topic = self._by_id.get(topic_id)
         if entry is None or entry.state is not TopicState.READY:
@@ -385,7 +385,7 @@ class MetadataCache:
             self._fetch_purgatory.wake(partition)
 
     def _apply_settings(self) -> None:
-        """Act on the brokers' settings as they are recorded now: each topic follows where it sets nothing."""
+        """Applies the recorded settings of brokers to each topic that does not set them itself."""
         settings = self._settings_in_force()
         for recorded in self.on_configs_recorded:
             recorded(settings)

@@ -147,7 +147,7 @@ def start_reassignment_command(placement: Mapping[int, Sequence[int]]) -> Comman
 
 
 def finish_reassignment_command(groups: Sequence[int]) -> Command:
-    """These log groups are where they are placed."""
+    """Records that these log groups have finished their reassignment."""
     return {"do": "moved", "groups": list(groups)}
 
 
@@ -168,7 +168,7 @@ def ready_command(topic_id: bytes) -> Command:
 
 
 def delete_command(topic_id: bytes) -> Command:
-    """The topic is no more for clients; its partitions are being closed."""
+    """The topic is deleted for clients; its partitions are being closed."""
     return {"do": "delete", "id": topic_id.hex()}
 
 
@@ -188,12 +188,12 @@ def grown_command(topic_id: bytes) -> Command:
 
 
 def topic_configs_command(topic_id: bytes, overrides: Mapping[str, str]) -> Command:
-    """This is all that the topic sets itself from now on."""
+    """Sets the topic's own configurations, as a whole."""
     return {"do": "topic_configs", "id": topic_id.hex(), "configs": dict(overrides)}
 
 
 def configs_command(kind: str, name: str, texts: Mapping[str, str]) -> Command:
-    """This is all that is configured for a broker (or all of them) or a group from now on."""
+    """Sets the configurations of a broker (or of all of them) or of a group, as a whole."""
     return {"do": "configs", "of": kind, "name": name, "configs": dict(texts)}
 
 
@@ -209,17 +209,17 @@ def scram_command(change: ScramChange, secret: bytes = b"") -> Command:
 
 
 def producer_ids_command(next_producer_id: int) -> Command:
-    """Producer ids below this one have been handed to some node."""
+    """Records that producer ids below this one are allocated."""
     return {"do": "producer_ids", "next": next_producer_id}
 
 
 def acl_command(acl: AclBinding) -> Command:
-    """This ACL is in force."""
+    """Adds an ACL."""
     return {"do": "acl", "acl": list(acl)}
 
 
 def remove_acl_command(acl: AclBinding) -> Command:
-    """This ACL is not in force any more."""
+    """Removes an ACL."""
     return {"do": "acl_gone", "acl": list(acl)}
 
 

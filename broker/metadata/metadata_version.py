@@ -2,7 +2,7 @@
 
 Pure. Owns: `COMMAND_VERSIONS`, beside the codecs (`metadata_image.py`, `quota_commands.py`,
 `token_commands.py`), and the command that records a version. The number is that of the cluster's part of a
-checkpoint, too. A command of a later version has a higher number here; a test fails where one has no entry.
+checkpoint, too. A command of a later version has a higher number here; a test fails if one has no entry.
 Source: Kafka's MetadataVersion and FeatureLevelRecord (KIP-584, KIP-778).
 """
 

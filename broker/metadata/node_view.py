@@ -55,7 +55,7 @@ class NodeView(NodeStates, Protocol):
         """This node."""
 
     @property
-    def is_informed(self) -> bool:
+    def has_replayed_metadata(self) -> bool:
         """True once this node has followed the metadata at least as far as at its last stop."""
 
     def client_view(self) -> tuple[object, ...]:

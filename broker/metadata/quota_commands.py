@@ -22,7 +22,7 @@ def quota_command(entity: QuotaEntity, key: str, value: float | None) -> dict[st
 
 
 def apply_quota_command(table: QuotaTable, command: dict[str, Any]) -> None:
-    """Apply a command to the quotas that there are. Raises CorruptLog."""
+    """Applies a command to the stored quotas. Raises CorruptLog."""
     match command:
         case {"entity": list(parts), "key": str(key), "value": int() | float() as value}:
             table.set(_entity(parts), key, float(value))

@@ -22,7 +22,7 @@ from lockstep.storage.group_options import node_of
 
 
 class ReplicaState:
-    """The state of one log group. `leader_id` is -1, with an `error`, if no living leader is known, or if it
+    """The state of one log group. `leader_id` is -1, with an `error`, if no live leader is known, or if it
     has no listener by which the client could reach it; such a replica counts as offline."""
 
     __slots__ = ("error", "in_sync", "leader_id", "nodes", "offline", "term")

@@ -1,6 +1,6 @@
-"""The commands of group 0 about delegation tokens, one function each, and the tokens that they make.
+"""The commands of group 0 about delegation tokens, and their application to the stored tokens.
 
-Pure. Owns: their form, which is that of a token in a checkpoint, too. Invariant: a new end of an unknown
+Pure. Owns: their form, which a checkpoint uses for its tokens, too. Invariant: a new expiry of an unknown
 token has no effect.
 """
 
@@ -25,7 +25,7 @@ TOKEN_GONE: Final = "token_gone"
 
 
 def token_command(change: TokenChange) -> dict[str, object]:
-    """A token is there, ends at another time, or is no more."""
+    """The command that stores a token, changes its expiry, or removes it."""
     command: dict[str, object] = {"do": TOKEN_GONE, "token": change.token_id}
     if isinstance(change, NewExpiry):
         return command | {"do": TOKEN_EXPIRY, "expires": change.expiry_ms}
@@ -60,9 +60,11 @@ def apply_token_command(tokens: DelegationTokenCache, command: dict[str, Any]) -
             "max": int(max_ms),
             "expires": int(expiry_ms),
         }:
-            principals = [KafkaPrincipal(*_texts(each)) for each in (owner, requester, *renewers)]
-            named, renewing = principals[:2], tuple(principals[2:])
-            tokens.put(DelegationToken(token_id, named[0], named[1], renewing, issued_ms, max_ms, expiry_ms))
+            owning, requesting, *renewing = (
+                KafkaPrincipal(*_principal_fields(each)) for each in (owner, requester, *renewers)
+            )
+            times = issued_ms, max_ms, expiry_ms
+            tokens.put(DelegationToken(token_id, owning, requesting, tuple(renewing), *times))
         case _:
             raise CorruptLog(f"unknown metadata command: {kind_of(command)}")
 
@@ -71,7 +73,7 @@ def _pair(principal: KafkaPrincipal) -> list[str]:
     return [principal.principal_type, principal.name]
 
 
-def _texts(value: Any) -> tuple[str, str]:
+def _principal_fields(value: Any) -> tuple[str, str]:
     match value:
         case [str(principal_type), str(name)]:
             return principal_type, name

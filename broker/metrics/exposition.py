@@ -1,6 +1,6 @@
 """The metrics for Prometheus: the broker's own counts and positions, read at each scrape.
 
-Owns: names, units and words of every metric (`docs/metrics.md` lists them). Invariants: nothing is counted
+Owns: name, unit and help of every metric (`docs/metrics.md` lists them). Invariants: nothing is counted
 for the sake of metrics but one integer per request (`broker/requests/router.py`) and two numbers per flush;
 labels have few values: log groups, nodes, APIs, never topics, partitions or clients. A scrape reads
 each log group and each of its segments, and at each partition that has producers. Counters begin at 0 with
@@ -221,7 +221,7 @@ class GroupCollector(Collector):
                 gauge.add_metric([str(group_id)], value(group))
             yield gauge
         has_leader = _gauge(
-            "log_group_leader_known", "1 where a living leader of the log group is known", GROUP
+            "log_group_leader_known", "1 where a live leader of the log group is known", GROUP
         )
         written = _counter(
             "log_group_written_bytes",

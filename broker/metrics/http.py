@@ -2,8 +2,8 @@
 
 Owns: reading a request within limits, one per connection, and writing the response. Invariants: whatever is
 sent here ends at most its own connection, after `timeout_seconds` at the latest; no more than
-`MAX_CONNECTIONS` are open; bodies are read for changes alone, and only as JSON, which no page of another site
-may send unasked. With a token nothing is shown or changed for a client that does not send it.
+`MAX_CONNECTIONS` are open; bodies are read for changes alone, and only as JSON, which a browser sends for
+another site only after a preflight. With a token nothing is shown or changed for a client without it.
 
 Pages are made on the event loop and not on a thread, as the library's own server would: they read what only
 the loop changes (dicts that may grow meanwhile), and a page takes it a millisecond or two. A web framework
@@ -134,7 +134,7 @@ class HttpListener:
     async def open(self, sockets: Iterable[socket.socket]) -> None:
         """Serve on these sockets, which are bound. Raises OSError."""
         for each in sockets:
-            each.listen()  # the loop does so too, but uvloop keeps a failure to itself
+            each.listen()  # the loop does so too, but uvloop does not report a failure
             self._servers.append(
                 await asyncio.start_server(self._serve_connection, sock=each, limit=HEAD_BYTES)
             )

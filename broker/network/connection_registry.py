@@ -233,7 +233,7 @@ class Connections:
         self.send_now()
         for connection in list(self._open):
             connection.quiesce()
-        await self._within(timeout_seconds, lambda: not any(each.has_requests for each in self._open))
+        await self._poll_until(timeout_seconds, lambda: not any(each.has_requests for each in self._open))
 
     async def close(self, timeout_seconds: float) -> None:
         """Close every connection, once its client has taken what was written."""
@@ -246,10 +246,10 @@ class Connections:
                     connection.close()
             return not self._open
 
-        if not await self._within(timeout_seconds, all_closed):
+        if not await self._poll_until(timeout_seconds, all_closed):
             self.abort()
 
-    async def _within(self, seconds: float, is_done: Callable[[], bool]) -> bool:
+    async def _poll_until(self, seconds: float, is_done: Callable[[], bool]) -> bool:
         """Poll until it is done or the time is over: by the clock, as an iteration of a busy loop takes
         long."""
         deadline = self.loop.time() + seconds

@@ -1,6 +1,6 @@
-"""Clients that have closed a connection which is not read: an event loop reports that only to those who read.
+"""Clients that have closed a connection which is not read: event loops see that only while they read.
 
-Owns: the question to the operating system, one for all such connections. Does not: know why a connection is
+Owns: the poll of the operating system, one for all such connections. Does not: know why a connection is
 not read (`throttles.py`), or close it (`channel_mute.py`).
 """
 

@@ -1,6 +1,6 @@
 """The reasons of failed TLS handshakes, in words that name the remedy.
 
-Pure but for the exceptions of `ssl`. Does not: decide anything.
+Pure but for the exceptions of `ssl`.
 """
 
 from __future__ import annotations

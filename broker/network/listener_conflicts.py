@@ -1,4 +1,4 @@
-"""All that this node listens on, each with the setting it is from, and how a person chooses another one.
+"""The addresses that this node listens on, each with its setting and how an operator chooses another one.
 
 Does not: bind anything (`listeners.py`).
 """

@@ -19,7 +19,7 @@ class MemoryWaiter(Protocol):
     """A connection that may wait for memory."""
 
     def resume(self) -> None:
-        """There may be memory now."""
+        """Called when there may be memory again."""
 
 
 class ReceiveMemory:

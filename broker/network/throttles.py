@@ -2,7 +2,7 @@
 
 Owns: what a request counts for its client's quotas, and the connections that are muted. Invariants: a
 response leaves at once, with its throttle time; its connection is then neither read nor served for so long
-(KIP-219); a client without a quota comes here for nothing but the look whether it has one; a closed
+(KIP-219); a client without a quota costs only the lookup of its quotas; a closed
 connection is not throttled, and a client that closes its own is noticed within seconds. A quota change
 shortens pauses to the new throttle time. Does not: know rates
 (`broker/quotas/quota_manager.py`), or what a Fetch returns while its client is over its quota

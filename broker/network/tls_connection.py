@@ -248,7 +248,7 @@ class TlsConnection(asyncio.BufferedProtocol):
             self._transport.write(data)
 
     def _update_write_pause(self) -> None:
-        """Tell the connection whether it may write."""
+        """Notify the connection whether it may write."""
         unsent = self.get_write_buffer_size()
         if not self._connection_paused and unsent > self._max_unsent:
             self._connection_paused = True
@@ -273,7 +273,7 @@ class TlsConnection(asyncio.BufferedProtocol):
         return self._transport.get_extra_info(name, default)
 
     def set_write_buffer_limits(self, high: int) -> None:
-        """Set the unsent bytes from which the connection writes no more."""
+        """Set the unsent bytes from which the connection stops writing."""
         self._max_unsent = high
         self._transport.set_write_buffer_limits(high=high)
 
@@ -297,12 +297,12 @@ class TlsConnection(asyncio.BufferedProtocol):
         self._update_write_pause()
 
     def pause_reading(self) -> None:
-        """Give the connection nothing more."""
+        """Stops passing received bytes to the connection."""
         self._reading = False
         self._transport.pause_reading()
 
     def resume_reading(self) -> None:
-        """Give the connection what comes, from the next iteration on."""
+        """Passes received bytes to the connection again, from the next iteration on."""
         self._reading = True
         self._shared.loop.call_soon(self._read_on)
 

@@ -1,7 +1,7 @@
-"""A node's life in a cluster of several: finding its part, registering, following where groups are placed.
+"""A node in a cluster of several: its role at the first start, registration, the log groups placed on it.
 
-Owns: the first start (founder or stranger), this node's status, registration with the controller, a
-reconciler for each group it has a part in, and opening and giving up groups as they are placed. Invariants:
+Owns: the first start (founder or newcomer), this node's status, registration with the controller, a
+reconciler for each group it is a member of, and opening and closing groups as they are placed. Invariants:
 Raft sends nothing before the node's role is known and recorded; what is placed here is opened, what is
 placed elsewhere is closed only when this node is no member of it any more. Does not: send messages
 (`broker/peers/peer_rpc.py`), choose members (`broker/membership/`).
@@ -56,7 +56,7 @@ log = logging.getLogger("lockstep.cluster")
 PART_POLL_INTERVAL_SECONDS: Final = 0.05
 """Interval of the checks of the other nodes' handshakes, while this node's role is not known."""
 UNDECIDED_SECONDS: Final = 10.0
-"""After this wait for its part a node logs which nodes hold it back."""
+"""The time after which a node that waits for its part logs which nodes it waits for."""
 WATCH_SECONDS: Final = 1.0
 """Interval of the checks which nodes are connected."""
 FOLLOW_SECONDS: Final = 1.0
@@ -82,7 +82,7 @@ class ClusterNode:
         local_groups: LocalGroups,
         cluster: MetadataCache,
         nodes: NodeRegistry,
-        peering: PeerRpc,
+        peer_rpc: PeerRpc,
         topics: Topics,
         consumer_groups: GroupCoordinators,
         transactions: TransactionCoordinators,
@@ -96,7 +96,7 @@ class ClusterNode:
         self._local_groups = local_groups
         self._cluster = cluster
         self._nodes = nodes
-        self._peering = peering
+        self._peer_rpc = peer_rpc
         self._topics = topics
         self._consumer_groups = consumer_groups
         self._transactions = transactions
@@ -115,7 +115,7 @@ class ClusterNode:
         self._placement = founding_placement(settings)
         self._missing_records = MissingRecordsReview(cluster)
         self._is_open = False
-        """Whether what this node has a part in is open: before that it cannot know what its log has."""
+        """Whether the groups of this node are open: before that it cannot know what its log has."""
         self._undecided_logged = False
         self._groups_compared = False
         """Whether lockstep.data.groups was held against what is recorded."""
@@ -127,29 +127,29 @@ class ClusterNode:
         """Why it is too old."""
         self.was_part = False
         """Whether others have counted this node in since it started."""
-        peering.handlers[RequestKind.REGISTER] = self._handle_register
-        peering.handlers[RequestKind.TRANSFER] = self._handle_transfer
-        peering.serve(self)
+        peer_rpc.handlers[RequestKind.REGISTER] = self._handle_register
+        peer_rpc.handlers[RequestKind.TRANSFER] = self._handle_transfer
+        peer_rpc.serve(self)
         cluster.on_nodes.append(self._wake.set)
 
-    # --- life -----------------------------------------------------------------------------------------------
+    # --- lifecycle ------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Open what this node has a part in already. Raises what `LocalGroups.open` does."""
+        """Opens the groups that this node is a member of already. Raises what `LocalGroups.open` does."""
         peers = self._settings.peers()
         own = peers[self._settings.node_id]
-        self._peering.address = own.host, own.port
-        self._peering.direct = self._settings.peer_listener() == own
+        self._peer_rpc.address = own.host, own.port
+        self._peer_rpc.direct = self._settings.peer_listener() == own
         for node_id, address in peers.items():
-            self._peering.add_node(node_id, address.host, address.port)
+            self._peer_rpc.add_node(node_id, address.host, address.port)
         if not self._directory.part:
-            self._directory.forget_groups()
+            self._directory.remove_groups()
             self._is_open = True
             return
-        for group_id in self._directory.groups():  # the others are told of this node meanwhile
+        for group_id in self._directory.groups():  # the status of this node is sent to the others meanwhile
             self._serve(await self._local_groups.open(group_id))
         self._is_open = True
-        self._peering.open = True
+        self._peer_rpc.open = True
 
     async def run(self) -> None:
         """Find this node's part if it has none; then follow the cluster, until cancelled."""
@@ -176,7 +176,7 @@ class ClusterNode:
         watch = QuorumWatch()
         while True:
             if not self.excluded.is_set():
-                watch.look(self._quorum.reach(), self._loop.time())
+                watch.check(self._quorum.reach(), self._loop.time())
             await asyncio.sleep(WATCH_SECONDS)
 
     def _warn(self, text: str, error: Exception) -> None:
@@ -187,7 +187,7 @@ class ClusterNode:
         self._last_warning = text
 
     def stop(self) -> None:
-        """Nothing more is changed by this node."""
+        """Stops all changes that this node makes."""
         for reconciler in self._reconcilers.values():
             reconciler.stop()
 
@@ -214,17 +214,17 @@ class ClusterNode:
             await self._local_groups.undo_open(opened)
             raise
         log.info("%s", explain(self._settings.node_id, part))
-        self._peering.open = True
+        self._peer_rpc.open = True
         for group in opened:
             self._serve(group)
             nodes = self._placement[group.group_id]
             if part is ClusterPart.FOUNDER and self._settings.node_id in nodes:
                 # The preferred node comes first; a little later, when the others are there.
                 group.campaign_after(nodes.index(self._settings.node_id) + 2)
-        self._peering.notify_status_soon()
+        self._peer_rpc.notify_status_soon()
 
     def _log_undecided(self, waited_seconds: float) -> None:
-        """Logs once which nodes may know of this one, but cannot tell yet."""
+        """Logs once which nodes may know of this one, but have not confirmed it yet."""
         others = nodes_of_unknown_cluster(self._nodes.statuses)
         if others and waited_seconds >= UNDECIDED_SECONDS and not self._undecided_logged:
             self._undecided_logged = True
@@ -251,14 +251,14 @@ class ClusterNode:
         reconciler.start()
 
     def _metadata_committed(self) -> None:
-        """Others name this node as the leader of a new partition once they hear that it knows of it."""
+        """Other nodes name this one as the leader of a new partition once it reports that it serves it."""
         self._after_commit()
-        self._peering.notify_status_soon()
+        self._peer_rpc.notify_status_soon()
 
     def _on_leading(self, group_id: int, leads: bool) -> None:
         term = self._cluster.groups[group_id].term if group_id in self._cluster.groups else 0
         log.info(
-            "log group %d: this node %s in term %d", group_id, "leads" if leads else "leads no more", term
+            "log group %d: this node %s in term %d", group_id, "leads" if leads else "stopped leading", term
         )
         if group_id == METADATA_GROUP:
             if leads:
@@ -266,7 +266,7 @@ class ClusterNode:
             else:
                 self._topics.resign()
         self._cluster.on_leader_change(group_id)
-        self._peering.notify_status_soon()
+        self._peer_rpc.notify_status_soon()
 
     def _founding_commands(self) -> Sequence[Command]:
         return [place_command(self._placement)]
@@ -286,10 +286,10 @@ class ClusterNode:
             self._nodes.incomplete(group_id),
         )
 
-    # --- what others hear of this node ----------------------------------------------------------------------
+    # --- the status of this node for others ----------------------------------------------------------------
 
     def status(self) -> Status:
-        """This node, as of now."""
+        """The present status of this node."""
         groups, image, joined = self._cluster.groups, self._cluster.image, bool(self._directory.part)
         metadata = groups.get(METADATA_GROUP)
         is_empty = self._is_open and (metadata is None or metadata.raft.last_index == 0)
@@ -307,7 +307,7 @@ class ClusterNode:
             self._update_in_sync_replicas(),
             BUILD,
             self._nodes.write_failed,
-            self._nodes.own_incomplete(),
+            self._nodes.incomplete_local_groups(),
             is_empty and self._is_founder(metadata),
             joined
             and (
@@ -369,7 +369,7 @@ class ClusterNode:
         sync from now on, however soon it is back."""
         for group in self._cluster.groups.values():
             group.on_node_stopped(node_id)
-        self._peering.notify_status_soon()
+        self._peer_rpc.notify_status_soon()
 
     def on_too_old(self, text: str) -> None:
         """A node with the recorded metadata version rejects this one: nothing can be done here."""
@@ -387,14 +387,14 @@ class ClusterNode:
             with contextlib.suppress(OSError):  # a full disk keeps nothing else from being done
                 await in_thread(partial(self._directory.record_metadata_version, image.recorded_version))
         for node in image.nodes.values():
-            self._peering.add_node(node.node_id, *node.peer)
+            self._peer_rpc.add_node(node.node_id, *node.peer)
         for gone in self._registered.difference(image.nodes, self._settings.peers()):
-            self._peering.forget(gone)
+            self._peer_rpc.forget(gone)
         self._registered = set(image.nodes)
         self._compare_data_groups()
         for reconciler in self._reconcilers.values():
             reconciler.reconcile()  # the desired members may have changed; a single member's has no timer
-        await self._give_up_groups()  # first: it makes room for others
+        await self._delete_former_groups()  # first: it makes room for others
         problem = await self._open_groups()
         await self._register()
         if self._topics.leads and image.moving:
@@ -416,14 +416,14 @@ class ClusterNode:
                 own,
             )
 
-    async def _give_up_groups(self) -> None:
+    async def _delete_former_groups(self) -> None:
         """Deletes groups that were placed on other nodes, once this node is no member of them."""
         leaving = [group for group in self._cluster.groups.values() if self._is_leaving(group)]
-        are_out = await asyncio.gather(*map(self._is_out, leaving))
+        are_out = await asyncio.gather(*map(self._is_removed_from, leaving))
         for group, is_out in zip(leaving, are_out, strict=True):
             # Deleting those before may have taken seconds: this one may have been placed here again since,
             # and its leader may rest on it. Between this look and the end of the group nothing is waited for.
-            if is_out and await self._is_out(group) and self._is_leaving(group):
+            if is_out and await self._is_removed_from(group) and self._is_leaving(group):
                 self._reconcilers.pop(group.group_id).stop()
                 await self._local_groups.remove(
                     group.group_id, self._cluster, self._consumer_groups, self._transactions
@@ -445,10 +445,10 @@ class ClusterNode:
                     self._serve(await self._local_groups.open(group_id))
                 except (StorageError, OSError) as error:
                     problem = problem or error
-                self._peering.notify_status_soon()
+                self._peer_rpc.notify_status_soon()
         return problem
 
-    async def _is_out(self, group: LogGroup) -> bool:
+    async def _is_removed_from(self, group: LogGroup) -> bool:
         """Returns whether this node is no member by the leader's report: a removed node may not have the
         record."""
         known = await self._reports.of(group.group_id)
@@ -466,7 +466,7 @@ class ClusterNode:
             return
         fields = {**node_command(entry), "first": not self._directory.is_registered}
         try:
-            await self._peering.request_from_leader(
+            await self._peer_rpc.request_from_leader(
                 METADATA_GROUP, RequestKind.REGISTER, json.dumps(fields).encode(), LEADER_TIMEOUT_SECONDS
             )
         except NotLeader:
@@ -514,7 +514,7 @@ class ClusterNode:
         return b""
 
     async def _handle_transfer(self, node_id: int, body: bytes) -> bytes:
-        """Hand a group that is led here to a node."""
+        """Transfers the leadership of a group that is led here to a node."""
         fields = json.loads(body)
         group_id = int(fields["group"])
         group = self._cluster.groups.get(group_id)

@@ -1,4 +1,4 @@
-"""The broker's data directory: one broker at a time, one node's, of a format we know.
+"""The data directory of one broker: the lock, the checks at the start, and what is recorded about the node.
 
 Holds `.lock` (an advisory lock, so that two brokers cannot share it, with the process's id while it is
 held), `meta.properties` (format, node id, the node's part in its cluster) and `groups/N`, one directory per
@@ -27,20 +27,20 @@ from lockstep.storage.log.file_system import RealFileSystem
 from lockstep.storage.types import NewerFormat
 
 FORMAT: Final = 1
-"""Of a directory without a recorded metadata version."""
+"""The format of a directory without a recorded metadata version."""
 VERSIONED_FORMAT: Final = 2
-"""Of one with it: earlier brokers could not read what is written from then on."""
+"""The format once a metadata version is recorded: earlier brokers cannot read what is written after that."""
 _LOCK: Final = ".lock"
 META_NAME: Final = "meta.properties"
 PROCESSES_NAME: Final = "processes.properties"
-"""In a directory around those of the nodes of `lockstep serve --processes` (`lockstep/supervisor`)."""
+"""A file of the directory with all nodes of `lockstep serve --processes` (`lockstep/supervisor`)."""
 _PART: Final = "part"
 _REGISTERED: Final = "registered"
 _CLUSTER: Final = "cluster.id"
 _METADATA_VERSION: Final = "metadata.version"
 _REMOVED: Final = "removed"
 _DIRECTORY: Final = "directory.id"
-"""A random id: votes and records of another node, or of another life of this one, are not this one's."""
+"""A random id: a node with another data directory does not have this one's votes and records."""
 _OWNER: Final = "owner.properties"
 _GONE: Final = ".gone"
 _NOT_ALLOWED: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -68,7 +68,7 @@ class DataDirectory:
         Raises DirectoryInUse, WrongDirectory, NewerFormat, OSError.
         """
         self.path = path
-        self._recording = threading.Lock()  # records are written by threads beside the event loop
+        self._record_lock = threading.Lock()  # records are written by threads beside the event loop
         try:
             if path.exists() and not path.is_dir():
                 raise WrongDirectory(f"{path} is a file, not a directory")
@@ -86,7 +86,7 @@ class DataDirectory:
         except BaseException:
             self.close()
             raise
-        for removed in (path / "groups").glob(f"*{_GONE}"):  # a stop came in between
+        for removed in (path / "groups").glob(f"*{_GONE}"):  # the broker stopped before it deleted them
             shutil.rmtree(removed, ignore_errors=True)
 
     def group(self, group_id: int) -> Path:
@@ -105,8 +105,8 @@ class DataDirectory:
         )
 
     def record_owner(self, group_id: int) -> None:
-        """Record in a log group's directory that it is of this data directory, durably. A full disk keeps it
-        from nothing: the next start records it."""
+        """Record in a log group's directory that it is of this data directory, durably. On a full disk the
+        error is ignored, and the next start records it."""
         owner = self.group(group_id) / _OWNER
         directory_id = self._properties.get(_DIRECTORY)
         if directory_id is not None and not _owner_of(owner):
@@ -122,7 +122,7 @@ class DataDirectory:
             os.rename(self.group(group_id), removed)
         except FileNotFoundError:
             return None
-        _flush_names(removed.parent)
+        _fsync_directory(removed.parent)
         return removed
 
     def close(self) -> None:
@@ -174,13 +174,13 @@ class DataDirectory:
         again. Raises OSError."""
         self._record({_REMOVED: "true"})
 
-    def forget_groups(self) -> None:
-        """Remove the log groups of a start that never came to take part."""
+    def remove_groups(self) -> None:
+        """Remove the log groups of a start that failed before the node took part in its cluster."""
         shutil.rmtree(self.path / "groups", ignore_errors=True)
 
     def _check_owners(self, node_id: int) -> None:
         """Raises WrongDirectory where a log group is of another data directory. Older versions record no
-        owner, and no id: then what the groups name counts."""
+        owner and no id: then the id that the groups name is expected."""
         expected = self._properties.get(_DIRECTORY)
         for group_id in self.groups():
             owner = _owner_of(self.group(group_id) / _OWNER)
@@ -191,15 +191,15 @@ class DataDirectory:
                 theirs = escape_unprintable(owner["node.id"][:MAX_SHOWN])
                 raise WrongDirectory(
                     f"{self.group(group_id)} is of another data directory, of node {theirs}: its votes and "
-                    f"records are not those of node {node_id} here. Put the own one back, or empty "
-                    f"{self.path}: then a node of a cluster comes back as another member"
+                    f"records are not those of node {node_id}, which starts here. Put its own directory "
+                    f"back, or empty {self.path}: then a node of a cluster comes back as another member"
                 )
         if _DIRECTORY not in self._properties:
-            with suppress(OSError):  # the disk may be full: at the next start
+            with suppress(OSError):  # on a full disk the next start records it
                 self._record({_DIRECTORY: expected or secrets.token_hex(16)})
 
     def _record(self, changed: dict[str, str]) -> None:
-        with self._recording:
+        with self._record_lock:
             properties = {**self._properties, **changed}
             write_flushed(
                 self.path / META_NAME, "".join(f"{name}={text}\n" for name, text in properties.items())
@@ -271,7 +271,7 @@ class DataDirectory:
         if METADATA_GROUP in groups or not self.part:
             return
         if not groups and not any(each in properties for each in (_REGISTERED, _CLUSTER, _METADATA_VERSION)):
-            # A stop came while it took part: a record of its part that fails may be on the disk all the same.
+            # The broker stopped while it joined: a failed write of its part may have reached the disk.
             if not alone and self.part != ALONE:
                 self._record({_PART: ""})
             return
@@ -337,7 +337,7 @@ def _owner_of(path: Path) -> dict[str, str]:
 
 
 def _check_no_nodes_below(path: Path) -> None:
-    """Raises WrongDirectory where a new directory would be made around those of a cluster's nodes."""
+    """Raises WrongDirectory where the path has the data directories of a cluster's nodes below it."""
     if (path / META_NAME).exists():
         return
     if (path / PROCESSES_NAME).exists():
@@ -395,14 +395,14 @@ def write_flushed(path: Path, text: str, mode: int = 0o666) -> None:
             stream.flush()
             os.fsync(stream.fileno())
         os.replace(temporary, path)
-        _flush_names(path.parent)
+        _fsync_directory(path.parent)
     except OSError as error:
         if error.filename is None:  # a write's error names no file
             raise OSError(error.errno, error.strerror, str(path)) from error
         raise
 
 
-def _flush_names(path: Path) -> None:
+def _fsync_directory(path: Path) -> None:
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(directory)

@@ -2,7 +2,7 @@
 
 Pure. A founder votes from the start; no vote of the others may be taken for one that was promised before
 (`docs/decisions/0018-the-first-start.md`). Invariants: without enough handshakes nothing is decided, nor
-while a node that has taken part does not say what its log has.
+while a node that has taken part does not report what its log has.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ log = logging.getLogger("lockstep")
 
 PRODUCERS_SECTION: Final = "producers"
 MIN_RECENT_BYTES: Final = 1 << 20
-"""Without the newest frames in memory every follower would be served from the disk."""
+"""The least memory for the newest frames: without it every follower would be served from the disk."""
 MAX_NEEDED_BYTES: Final = 192 << 20
 """Frames that reachable followers are missing, shared by the data groups of a node; the metadata group may
 have as much as one of them. With three groups that is twice what 64 producers of 100 KB have in flight."""
@@ -207,7 +207,7 @@ class LocalGroups:
         consumer_groups: GroupCoordinators,
         transactions: TransactionCoordinators,
     ) -> None:
-        """Let clients be served from a group that is open."""
+        """Serves clients from an open group."""
         group_id = group.group_id
         cluster.add_group(group)
         if group_id == METADATA_GROUP:
@@ -235,7 +235,7 @@ class LocalGroups:
             with contextlib.suppress(StorageError, OSError, TimeoutError):
                 async with asyncio.timeout(UNDO_TIMEOUT_SECONDS):
                     await group.close()
-        await in_thread(self._directory.forget_groups)
+        await in_thread(self._directory.remove_groups)
 
     async def remove(
         self,

@@ -76,7 +76,7 @@ class MissingRecordsReview:
         dropped = reviewed[MissingRangeVerdict.DROPPED]
         if confirmed or dropped or possible:
             try:
-                group.log.damage.settle_missing(confirmed, dropped, possible)
+                group.log.damage.resolve_missing(confirmed, dropped, possible)
             except OSError as error:
                 self._log_write_failure(group, error)
                 return

@@ -22,24 +22,25 @@ class ControllerQuorum:
     """See the module. Args: settings: they name the voters of group 0 until these are recorded."""
 
     def __init__(
-        self, settings: Settings, image: MetadataImage, nodes: NodeRegistry, peering: PeerRpc
+        self, settings: Settings, image: MetadataImage, nodes: NodeRegistry, peer_rpc: PeerRpc
     ) -> None:
         self._image = image
         self._nodes = nodes
-        self._peering = peering
+        self._peer_rpc = peer_rpc
         self._founders = founding_placement(settings)[METADATA_GROUP]
 
     def reach(self) -> QuorumReach:
         """The voters of group 0 that this node reaches, as far as it knows them."""
-        return QuorumReach(self._voters(), {each: self._peering.problem(each) for each in self._silent()})
+        unreached = {each: self._peer_rpc.problem(each) for each in self._silent_voters()}
+        return QuorumReach(self._voters(), unreached)
 
     def has_contacted_voters(self) -> bool:
-        """Returns whether this node has heard from each voter, or has failed to connect to it; just after a
+        """Returns whether each voter has sent a status, or the connection to it has failed; just after a
         start neither is true."""
-        return all(self._peering.network.problem(each) for each in self._silent())
+        return all(self._peer_rpc.network.problem(each) for each in self._silent_voters())
 
     def _voters(self) -> Sequence[int]:
         return self._image.placement.get(METADATA_GROUP) or self._founders
 
-    def _silent(self) -> list[int]:
+    def _silent_voters(self) -> list[int]:
         return [each for each in sorted(self._voters()) if not self._nodes.is_alive(each)]

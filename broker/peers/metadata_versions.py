@@ -3,7 +3,7 @@
 Pure. Owns: which nodes a version has to wait for, and which nodes are too old for the recorded one: these are
 rejected, and get no entry of group 0. Invariant: a node supports what the process reported that is connected
 now; one that is not connected supports nothing. So a version that all support is known to every process that
-may get it, and a node that comes back with an older Lockstep is rejected before it gets anything.
+may get it, and a node that returns with an older Lockstep is rejected before it gets anything.
 Does not: record a version (`broker/controller/metadata_version_control.py` does).
 Source: Kafka's BrokerRegistration (KIP-584); etcd's cluster version.
 """
@@ -117,7 +117,7 @@ class MetadataVersions:
         return max(self.in_force, *(self.supported_by(each) or 0 for each in self.nodes()))
 
     def unsupported_text(self, version: int) -> str:
-        """Why a version is not in force, and what to do."""
+        """The reason why a version is not in force, and the remedy."""
         problems = [
             f"node {node_id} {'is not connected' if supported is None else f'supports up to {supported}'}"
             for node_id, supported in self.find_unsupporting(version).items()

@@ -1,6 +1,6 @@
-"""The nodes of the cluster as this one sees them: who is there, where clients reach it, what it leads.
+"""The nodes of the cluster as this one sees them: which are alive, their endpoints, the groups they lead.
 
-What nodes are is recorded (`broker/metadata/metadata_image.py`); what they lead and that they live is soft
+Nodes are recorded (`broker/metadata/metadata_image.py`); the groups they lead and their liveness are soft
 state, which each node sends all others periodically and on each change. Invariants: of two claims to lead a
 group the one of the higher term counts; of one term, what this node's own group knows counts more than other
 nodes' reports. Does not: send messages (`peer_rpc.py` does).
@@ -17,17 +17,17 @@ from lockstep.broker.peers.metadata_versions import MetadataVersions
 from lockstep.broker.peers.node_status import Status
 from lockstep.broker.requests.endpoint import Endpoint
 from lockstep.build_info import build
-from lockstep.storage.missing_records import has_damaged_records, must_not_spread
+from lockstep.storage.missing_records import has_damaged_records, may_miss_records
 
 if TYPE_CHECKING:
     from lockstep.storage.log_group import LogGroup
 
 ALIVE_SECONDS: Final = 3.0
-"""A node without a status for so long counts as dead."""
-CUT_OFF_SECONDS: Final = 0.5
-"""The same once the connection to it is lost."""
+"""A node that has sent no status for this time counts as dead."""
+RECONNECT_SECONDS: Final = 0.5
+"""The time that a node has to reconnect before it counts as dead, once its connection is lost."""
 LISTED_SECONDS: Final = 9.0
-"""For so long clients still see a silent node, as in Kafka (broker.session.timeout.ms): librdkafka
+"""Metadata lists a silent node for this time, as in Kafka (broker.session.timeout.ms): librdkafka
 may wait for ever for a group's coordinator that metadata leaves out for a moment (decision 20)."""
 REPAIR_SECONDS: Final = 5.0
 """A repair of a damaged segment takes about a second, some more where it is sealed first."""
@@ -64,7 +64,7 @@ class NodeRegistry:
         self._last_contact: dict[int, float] = {}
         self._last_status_time: dict[int, float] = {}
         self._began = monotonic()
-        self._is_informed = False
+        self._has_replayed_metadata = False
         self.is_removed = False
         """Whether a controller has reported that this node was removed from the cluster: then clients do not
         see it."""
@@ -91,14 +91,14 @@ class NodeRegistry:
         for listener in tuple(self.on_notification):
             listener()
 
-    def cut_off(self, node_id: int) -> None:
-        """The connection to a node is lost."""
+    def on_connection_lost(self, node_id: int) -> None:
+        """Shortens the time until a node counts as dead: the connection to it is lost."""
         if node_id in self._last_contact:
-            latest = self._monotonic() - ALIVE_SECONDS + CUT_OFF_SECONDS
+            latest = self._monotonic() - ALIVE_SECONDS + RECONNECT_SECONDS
             self._last_contact[node_id] = min(self._last_contact[node_id], latest)
 
     def on_process_stopped(self, node_id: int) -> None:
-        """Its process has ended."""
+        """Handles the end of a node's process."""
         self._last_contact.pop(node_id, None)
 
     def is_alive(self, node_id: int) -> bool:
@@ -153,13 +153,13 @@ class NodeRegistry:
         return Endpoint(node_id, address[0], address[1], node.rack)
 
     @property
-    def is_informed(self) -> bool:
+    def has_replayed_metadata(self) -> bool:
         """True once this node has followed the metadata at least as far as at its last stop."""
-        if not self._is_informed:
+        if not self._has_replayed_metadata:
             group = self.groups.get(METADATA_GROUP)
             if group is not None and self._image.cluster_id is not None:
-                self._is_informed = group.applied_index >= group.recovered_index
-        return self._is_informed
+                self._has_replayed_metadata = group.applied_index >= group.recovered_index
+        return self._has_replayed_metadata
 
     def is_removed_for_peers(self, applied: int) -> bool:
         """Returns whether a node with newer metadata than this one has no record of this one."""
@@ -210,7 +210,7 @@ class NodeRegistry:
 
     # --- who has all records --------------------------------------------------------------------------------
 
-    def own_incomplete(self) -> tuple[int, ...]:
+    def incomplete_local_groups(self) -> tuple[int, ...]:
         """The log groups of which records are missing here that are not skipped, or are damaged and not
         repaired soon."""
         return tuple(sorted(each for each in self.groups if self._misses_records(self.node_id, each)))
@@ -229,7 +229,7 @@ class NodeRegistry:
             status = self.statuses.get(node_id)
             return status is not None and group in status.incomplete
         own = self.groups.get(group)
-        return own is not None and (must_not_spread(own.log, own.control) or self._is_damaged(group, own))
+        return own is not None and (may_miss_records(own.log, own.control) or self._is_damaged(group, own))
 
     def _is_damaged(self, group_id: int, group: LogGroup) -> bool:
         """Returns whether records of a group are damaged here since this node opened it, or for longer than a
@@ -258,7 +258,7 @@ class NodeRegistry:
         here = self.groups.get(group)
         if here is not None and here.term >= term:
             silent = here.leader_id == NOBODY and here.term == term and leader >= 0 and self.is_alive(leader)
-            return (leader if silent else here.leader_id), here.term  # no member, yet or any more, hears it
+            return (leader if silent else here.leader_id), here.term  # it may be no member
         return leader, max(term, 0)
 
     def live_leader_of(self, group: int) -> int:

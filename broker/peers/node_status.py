@@ -94,20 +94,20 @@ class Status:
                 bool(fields["joined"]),
                 bool(fields["log"]),
                 cluster_id,
-                tuple(_small(each) for each in fields["nodes"]),
-                tuple(_small(each) for each in fields["voters"]),
-                {_small(group): _small(term) for group, term in fields["leads"].items()},
-                {_small(group): _number(member) for group, member in fields["members"].items()},
+                tuple(_int31(each) for each in fields["nodes"]),
+                tuple(_int31(each) for each in fields["voters"]),
+                {_int31(group): _int31(term) for group, term in fields["leads"].items()},
+                {_int31(group): _number(member) for group, member in fields["members"].items()},
                 _number(fields["applied"]),
-                _small(fields.get("groups", 0)),
+                _int31(fields.get("groups", 0)),
                 full,
                 {
-                    _small(group): tuple(_small(each) for each in nodes)
+                    _int31(group): tuple(_int31(each) for each in nodes)
                     for group, nodes in fields.get("behind", {}).items()
                 },
                 None if build is None else build[:MAX_BUILD_LENGTH],
                 write_failed,
-                tuple(_small(each) for each in fields.get("incomplete", ())),
+                tuple(_int31(each) for each in fields.get("incomplete", ())),
                 founding,
                 has_unapplied,
             )
@@ -115,7 +115,7 @@ class Status:
             raise ValueError(f"not a status: {error!r}") from None
 
 
-def _small(value: Any) -> int:
+def _int31(value: Any) -> int:
     """Checks a number of the wire: a node, a group or a term. Raises ValueError, TypeError, OverflowError."""
     return _number(value, 1 << 31)
 

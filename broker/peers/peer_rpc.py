@@ -295,8 +295,7 @@ class PeerRpc:
         finally:
             pending.cancel()
 
-    # --- as PeerListener
-    # ---------------------------------------------------------------------------------------
+    # --- PeerListener ---------------------------------------------------------------------------------------
 
     def hello(self) -> bytes:
         """See `PeerListener`."""
@@ -427,5 +426,5 @@ class PeerRpc:
         if up:
             self.network.notify(node_id, Notification.STATUS, self._node.status().encode())
         else:
-            self._nodes.cut_off(node_id)
+            self._nodes.on_connection_lost(node_id)
         self._node.on_link_change(node_id, up)

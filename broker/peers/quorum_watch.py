@@ -15,9 +15,9 @@ from typing import Final
 log = logging.getLogger("lockstep.cluster")
 
 TIMEOUT_SECONDS: Final = 5.0
-"""An election, a restart of the others, or a first start in no particular order are through by then."""
+"""An election, a restart of the others, or a first start in no particular order are over by then."""
 CHANGED_SECONDS: Final = 5.0
-"""At least so long between two warnings."""
+"""The least time between two different warnings."""
 REPEAT_SECONDS: Final = 60.0
 """The interval of log lines with the same text."""
 
@@ -48,25 +48,25 @@ class QuorumWatch:
     def __init__(self) -> None:
         self._since: float | None = None
         """When the majority was lost; a node begins without."""
-        self._said: QuorumReach | None = None
-        self._said_at = 0.0
+        self._logged: QuorumReach | None = None
+        self._logged_at = 0.0
 
-    def look(self, reach: QuorumReach, now: float) -> None:
-        """To be called every second or so."""
+    def check(self, reach: QuorumReach, now: float) -> None:
+        """Logs a lost or regained majority; called about every second."""
         if reach.is_majority:
-            if self._said is not None:
+            if self._logged is not None:
                 log.info("a majority of the nodes that elect the controller is reached now (%s)", reach)
-            self._since = self._said = None
+            self._since = self._logged = None
             return
         if self._since is None:
             self._since = now
         if now - self._since < TIMEOUT_SECONDS:
             return
-        if self._said is not None:
-            pause = REPEAT_SECONDS if reach == self._said else CHANGED_SECONDS
-            if now - self._said_at < pause:
+        if self._logged is not None:
+            pause = REPEAT_SECONDS if reach == self._logged else CHANGED_SECONDS
+            if now - self._logged_at < pause:
                 return
-        self._said, self._said_at = reach, now
+        self._logged, self._logged_at = reach, now
         log.warning(
             "waiting for a majority of the nodes that elect the controller (%s reached): %s",
             reach,

@@ -43,8 +43,8 @@ def share_arenas() -> None:
         set_option(_ARENA_MAX, ARENAS)
 
 
-def give_memory_back() -> None:
-    """Return free pages to the system. Blocks threads that allocate meanwhile, for 2 ms per MiB returned."""
+def trim_heap() -> None:
+    """Returns free pages of the heap to the system. Blocks allocating threads for 2 ms per MiB returned."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

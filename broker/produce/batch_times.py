@@ -36,7 +36,7 @@ def validate_timestamps(
     opens_records = 1 < header.record_count <= MAX_RECORDS and before_max_ms < now_ms
     if newest < header.base_timestamp or opens_records:
         try:
-            record_timestamps = timestamps(header, open_body(body).parts)
+            record_timestamps = timestamps(header, open_body(body).spans)
         except MalformedBatch as error:
             raise RequestError(ErrorCode.INVALID_RECORD, str(error)) from None
         newest = max(record_timestamps)

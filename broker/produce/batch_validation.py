@@ -50,7 +50,7 @@ class AppendLimits(Protocol):
 
     @property
     def lockstep_locks(self) -> str:
-        """LOCKS_KEPT, LOCKS_REFUSED or LOCKS_IGNORED."""
+        """LOCKS_KEPT, LOCKS_REJECTED or LOCKS_IGNORED."""
 
     @property
     def max_message_bytes(self) -> int:

@@ -63,7 +63,7 @@ NOT_AUTHORIZED: Final = (
     ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
 )
 ERRORS_IN_TEXT: Final = 3
-"""Kafka puts so many of them into the text, too."""
+"""The number of records that the text names, as in Kafka."""
 
 
 class UnacknowledgedError(ConnectionRejected):
@@ -118,7 +118,7 @@ class DelayedProduce(PendingResponse):
         """The error of all batches that are still left, once the request was aborted."""
         self._last_error: RequestError | None = None
         self._record_errors_left = MAX_RECORD_ERRORS
-        """How many more records the response may name."""
+        """The number of further records that the response may name."""
         self._has_moved_partition = False
         """This node does not lead a partition: the response names its leader (KIP-951)."""
 
@@ -180,7 +180,7 @@ class DelayedProduce(PendingResponse):
     def _respond_later(self, partition: Partition, batch: DelayedAppend) -> PartitionProduceResponse:
         """A response that is filled in when the coordinator has responded."""
         response = PartitionProduceResponse(index=partition.index, base_offset=-1)
-        group, log = partition.group, partition.log  # the partition may have others by then
+        group, log = partition.group, partition.log  # the partition may have others later
         topic_name = partition.topic.name
 
         def on_verified(outcome: AppendOutcome) -> None:
@@ -325,7 +325,7 @@ class DelayedProduce(PendingResponse):
         self._await_commits()
 
     def _await_commit(self, group: LogGroup, response: PartitionProduceResponse) -> None:
-        """Let the response wait for the next commit of this group."""
+        """Makes the response wait for the next commit of this group."""
         awaiting = self._awaiting_commit.get(group)
         if awaiting is None:
             self._awaiting_commit[group] = [response]

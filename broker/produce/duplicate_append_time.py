@@ -1,6 +1,6 @@
 """The append time of a duplicate batch, for topics with log append time.
 
-Only such a batch pays: its time is in the log with it, so that producers' state need not carry it. Source:
+The time is read from the log, so that producers' state need not have it: only duplicates cost a read. Source:
 Kafka's UnifiedLog, which remembers the newest time in each of a producer's last batches, and reports it on
 every topic. Here no time is reported where times are the producers' own, as for a new batch: clients take a
 reported time for that of each record.

@@ -122,12 +122,12 @@ static inline void put_bytes(Writer *out, PyObject *bytes) {
     X(Producer, batches) X(Producer, last_sequence) X(Producer, last_time_ms) X(Producer, open_at) \
     X(Producer, producer_epoch) \
     X(NONE, _abort) X(NONE, _complete) X(NONE, _continue_slice) X(NONE, _dispatch_all) X(NONE, _fail) X(NONE, _partitions) X(NONE, _send_ready) \
-    X(NONE, _turn_scheduled) X(NONE, _unsent) X(NONE, _waiting_for_memory) X(NONE, append) X(NONE, changes) \
-    X(NONE, clock) X(NONE, clock_ms) X(NONE, in_flight_bytes) X(NONE, locks) X(NONE, max_in_flight) \
+    X(NONE, _propose_scheduled) X(NONE, _unsent) X(NONE, _waiting_for_memory) X(NONE, append) \
+    X(NONE, changes) X(NONE, clock) X(NONE, clock_ms) X(NONE, in_flight_bytes) X(NONE, locks) X(NONE, max_in_flight) \
     X(NONE, max_in_flight_bytes) X(NONE, on_commit) X(NONE, on_reply) X(NONE, open_waiters) \
     X(NONE, partitions) X(NONE, plain) X(NONE, producers) X(NONE, request_count) X(NONE, resume) \
-    X(NONE, has_space_for) X(NONE, schedule_turn) X(NONE, send_later) X(NONE, share) X(NONE, table) X(NONE, term) \
-    X(NONE, unfinished_frames) X(NONE, waiting) X(NONE, write) X(NONE, write_buffer_bytes)
+    X(NONE, has_space_for) X(NONE, schedule_propose) X(NONE, send_later) X(NONE, share) X(NONE, table) \
+    X(NONE, term) X(NONE, unfinished_frames) X(NONE, waiting) X(NONE, write) X(NONE, write_buffer_bytes)
 
 /* What Python gives `bind` besides: constants, and functions that are called or recognised. */
 #define CONSTANTS(X) \
@@ -335,7 +335,7 @@ static bool has_crc(Scope *scope, Bytes covered, int64_t crc) {
     return found != NULL && as_int64(scope, found) == crc;
 }
 
-/* `ProducerState.continued_by`; NULL where Python must look. */
+/* `ProducerState.producer_continued_by`; NULL where Python must look. */
 static PyObject *continued_by(Scope *scope, PyObject *appender, PyObject *local_id, int64_t producer_id,
                               int64_t epoch, int64_t sequence) {
     PyObject *states = get(scope, get(scope, appender, NONE_producers), NONE__partitions);
@@ -524,7 +524,7 @@ static void append_batch(Scope *outer, PyObject *group, PyObject *plain, PyObjec
     PyObject *payload = hold(scope, PyByteArray_FromStringAndSize((const char *)bytes.start, bytes.size));
     PyObject *base = NULL;
     int64_t base_offset = -1;
-    if (!scope->failed && get_bool(scope, group, NONE__turn_scheduled))
+    if (!scope->failed && get_bool(scope, group, NONE__propose_scheduled))
         base_offset = add_batch(scope, open, log, payload, batch,
                                 term + get_int(scope, log, PartitionLog_epoch_base));
     if (!scope->failed && base_offset < 0) {

@@ -80,7 +80,7 @@ class PlainTopic:
         return found
 
     def forget_partitions(self) -> None:
-        """Free what was prepared for them; they are prepared again when they are needed."""
+        """Drops the prepared responses; they are prepared again when they are needed."""
         self._partitions.clear()
 
     def response(self, partitions: list[PartitionProduceResponse]) -> ProduceResponse:
@@ -107,7 +107,7 @@ class PlainPartition:
         self._prepare()
 
     def _prepare(self) -> None:
-        """Find where the numbers are: where encoded responses differ that differ in one number."""
+        """Finds the positions of the numbers: responses with one different number differ only there."""
         encoded = self._encode_whole(0, 0)
         offset_at = _first_difference(encoded, self._encode_whole(-1, 0))
         self._length = len(encoded) - _LENGTH_BYTES

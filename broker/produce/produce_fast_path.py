@@ -50,7 +50,7 @@ MAX_REQUEST_BYTES: Final = 1 << 21
 the decoding costs little. A compact length of up to so much has three bytes."""
 MAX_SKIPPED: Final = 63
 """LIMIT. A back-off: after a request that is not plain the fast path skips the next ones without a look. Each
-further one doubles their number, at most to so many; a plain one ends it. So a producer whose requests never
+further one doubles their number, up to this limit; a plain one ends it. So a producer whose requests never
 are plain pays little."""
 MAX_PREFIX_BYTES: Final = 1024
 """LIMIT. The longest prefix of a request that a connection remembers: a client id of 32 KB, or tagged fields
@@ -133,7 +133,7 @@ class RequestPrefix:
     def __init__(self, key_and_version: int, start: bytes, topic: PlainTopic, changes: int) -> None:
         self.key_and_version = key_and_version
         self.bytes = start
-        """From behind the correlation id on."""
+        """The bytes after the correlation id."""
         self.end = CORRELATION_END + len(start)
         self.is_flexible = topic.version >= FLEXIBLE_MIN_VERSION
         self.topic = topic
@@ -235,7 +235,7 @@ class PlainRequests:
         self._path, self.connection, self.client = path, connection, client
         self._known: RequestPrefix | None = None
         self._to_skip = self._skip_next = 0
-        """How many requests are skipped from now on, and after the next that is not plain: a back-off."""
+        """The number of requests that are skipped now, and after the next that is not plain: a back-off."""
 
     def append(self, frame: memoryview) -> PlainResponse | None:
         """See `ConnectionFastPath`."""
@@ -396,7 +396,7 @@ class PlainRequests:
             return None
         producer = None
         if producer_id >= 0:
-            producer = appender.producers.continued_by(local_id, producer_id, epoch, sequence)
+            producer = appender.producers.producer_continued_by(local_id, producer_id, epoch, sequence)
             if producer is None:
                 return None
         if crc32c(frame[at + CRC_START : at + size]) != crc:

@@ -34,7 +34,7 @@ from lockstep.protocol.staged_messages import is_staged
 from lockstep.storage.types import NOTES_PARTITION, Buffer, DirectoryEntry, NewerFormat
 
 REMEMBERED_BATCHES: Final = 5
-"""Kafka's number: what `max.in.flight.requests.per.connection` may be for idempotent producers."""
+"""Kafka's limit of `max.in.flight.requests.per.connection` for idempotent producers."""
 
 _SEQUENCE_SPACE: Final = 1 << 31
 _SEQUENCE_MASK: Final = _SEQUENCE_SPACE - 1
@@ -54,7 +54,7 @@ EPOCH_BUMP_MIN_VERSION: Final = 2
 """Transaction versions whose markers carry a higher epoch than the batches they end."""
 
 STAGED_EXPIRATION_MS: Final = 900_000
-"""Staged ids are used once, many of them: so long after the end what is late is still known to be late."""
+"""Staged ids are used once, and are many: for this time after the end a late batch is still recognised."""
 
 NEW: Final = -1
 """`check`'s result for a batch that should be appended."""
@@ -111,13 +111,13 @@ class Producer:
         return self.open_at >= 0
 
     def append(self, first_sequence: int, last_sequence: int, base_offset: int, time_ms: int) -> None:
-        """Note a batch that was appended."""
+        """Records a batch that was appended."""
         self.last_time_ms = time_ms
         self.last_sequence = last_sequence
         self.batches.append((first_sequence, last_sequence, base_offset))
 
     def begin_epoch(self, producer_epoch: int) -> None:
-        """Sequences begin again; what is open stays so."""
+        """Restarts the sequences; an open transaction stays open."""
         self.producer_epoch = producer_epoch
         self.last_sequence = -1
         self.batches.clear()
@@ -145,7 +145,7 @@ class ProducerState:
         self.open_stages: dict[tuple[int, int], None] = {}
         """Partition and id of staged producers whose batches are not ended, oldest first."""
         self.is_closed: Callable[[int], bool] = lambda local_id: False
-        """True if a partition is closed for good: a replay may bring its producers back here."""
+        """True if a partition is closed permanently: a replay may restore its producers here."""
 
     def check(self, partition: int, header: BatchHeader) -> int:
         """The base offset this very batch already has, or NEW.
@@ -181,7 +181,7 @@ class ProducerState:
         error.is_ahead = (header.base_sequence - expected) % _SEQUENCE_SPACE < _SEQUENCE_SPACE // 2
         raise error
 
-    def continued_by(
+    def producer_continued_by(
         self, partition: int, producer_id: int, producer_epoch: int, sequence: int
     ) -> Producer | None:
         """The producer whose next batch this one is, outside of a transaction; None where `check` must
@@ -234,7 +234,7 @@ class ProducerState:
     def check_end(
         self, partition: int, producer_id: int, producer_epoch: int, coordinator_epoch: int, version: int
     ) -> bool:
-        """Is a marker to be written? False where the very transaction has ended here already.
+        """Returns whether a marker must be written: not where this transaction has ended here already.
 
         Markers of version 2 have a higher epoch than what they end, so that one which comes late ends nothing
         of the next transaction, and one that was written is known again. Before, transactions share an epoch:
@@ -263,7 +263,7 @@ class ProducerState:
         return not raises
 
     def record(self, partition: int, header: BatchHeader, base_offset: int, time_ms: int) -> None:
-        """Note a batch that was appended at `base_offset`; batches without a producer id change nothing."""
+        """Records a batch that was appended at `base_offset`; one without a producer id changes nothing."""
         if header.producer_id < 0:
             return
         producer = self._producer(partition, header.producer_id, header.producer_epoch)
@@ -284,7 +284,7 @@ class ProducerState:
         offset: int,
         time_ms: int,
     ) -> None:
-        """Note a marker that was appended at `offset`."""
+        """Records a marker that was appended at `offset`."""
         producer = self._producer(partition, producer_id, producer_epoch)
         producer.last_time_ms = time_ms
         producer.coordinator_epoch = coordinator_epoch

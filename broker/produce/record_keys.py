@@ -1,7 +1,7 @@
 """Checks that every record of a batch has a key, as a compacted topic requires, and a valid time.
 
-Records are decoded for it: nothing else shows it, and compaction would remove a record without a key. Only
-compacted topics pay. Source: Kafka's LogValidator.validateRecord.
+Records must be decoded for it. Without the check, compaction would remove records without a key. Only
+compacted topics cost this. Source: Kafka's LogValidator.validateRecord.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ before the last, so that producers' batches keep their order. The request counts
 a client closes after acks=0, all is appended, as without slices. A broken connection ends the work, since its
 bytes are no longer counted. Each slice waits for its own commits: the leadership may be lost, and back,
 before the last. After a batch without a leader the rest is rejected, too, so that a producer's next request
-meets the record of the missing batch. Does not: slice an atomic append
+finds the record of the missing batch. Does not: slice an atomic append
 (`broker/produce/api/atomic_produce.py`), or know what a step is (`broker/produce/api/produce.py`).
 """
 

@@ -1,7 +1,7 @@
 """The controller mutation quota in one request: partitions that it creates or deletes (KIP-599).
 
 Pure. A request of a version whose clients know THROTTLING_QUOTA_EXCEEDED is rejected from the first change
-on that meets a debt; of an older one everything is accepted and counted. Both get the time to wait.
+on that finds a debt; of an older one everything is accepted and counted. Both get the time to wait.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ControllerMutationQuota:
         """The end of the wait."""
 
     def record(self, partitions: int) -> None:
-        """So many partitions are created or deleted. Raises RequestError."""
+        """Counts created or deleted partitions. Raises RequestError."""
         bucket = self._bucket
         if bucket is None:
             return

@@ -1,8 +1,8 @@
 """Changes of client quotas, as the controller checks and records them (KIP-546).
 
-Owns: the limit of entities, that what is in force already is not recorded again, and the parts in which a
+Owns: the limit of entities, that what is in force already is not recorded again, and the batches in which a
 large request is recorded. Invariant: an entity is changed as a whole or not at all, as all its changes are in
-one part; the error of a part is that of its entities and of the parts behind it. Does not: store anything
+one batch; the error of a batch is that of its entities and of later batches. Does not: store anything
 (`broker/metadata/metadata_image.py`), or check who may change quotas. Source: Kafka's
 ClientQuotaControlManager; but an entity that a request names twice keeps its quotas, of which Kafka reports
 the error and makes the first change.
@@ -28,7 +28,7 @@ from lockstep.protocol.errors import ErrorCode
 
 MAX_ENTITIES: Final = 10_000
 """LIMIT. Entities with quotas: each is in the memory of every node and in each checkpoint."""
-CHANGES_AT_ONCE: Final = 500
+MAX_BATCH_CHANGES: Final = 500
 """LIMIT. Changes of one commit, except those of its last entity."""
 
 Parts = tuple[tuple[str, str | None], ...]
@@ -98,17 +98,17 @@ class QuotaChanges:
         return results
 
     async def _record_all(self, changes: Mapping[Parts, list[QuotaChange]]) -> dict[Parts, RequestError]:
-        """Record changes in parts; the errors of those that are not in force."""
-        part: list[QuotaChange] = []
+        """Record changes in batches; the errors of those that are not in force."""
+        batch: list[QuotaChange] = []
         begun, recorded = 0, 0
         try:
             self._check_room([change for each in changes.values() for change in each])
             for each in changes.values():
-                part += each
+                batch += each
                 begun += 1
-                if len(part) >= CHANGES_AT_ONCE or begun == len(changes):
-                    await self._record(part)
-                    part, recorded = [], begun
+                if len(batch) >= MAX_BATCH_CHANGES or begun == len(changes):
+                    await self._record(batch)
+                    batch, recorded = [], begun
         except RequestError as error:
             return dict.fromkeys(list(changes)[recorded:], error)
         return {}

@@ -1,4 +1,4 @@
-"""Quota entities: for whom a quota is, which keys it may have, and the errors of one that cannot be.
+"""Quota entities: the clients of a quota, its valid keys, and the errors of an invalid one.
 
 Pure. An entity is a user, a client id, both, or an address in its canonical form; a name of None is the
 default of its type. Source: Kafka's ClientQuotaControlManager and QuotaConfig, whose error texts these are.

@@ -163,7 +163,7 @@ class QuotaManager:
             self._buckets.clear()
             self._rates.clear()
 
-    # --- within -------------------------------------------------------------------------------------------
+    # --- private ------------------------------------------------------------------------------------------
 
     def _resolve(self, user: str, client_id: str) -> ClientQuota | None:
         client = user, client_id = bounded_name(user), bounded_name(client_id)

@@ -20,7 +20,7 @@ from lockstep.broker.quotas.quota_entity import (
 )
 
 QuotaScope = tuple[str, str]
-"""User and client id of those who share a quota; "" where all of them do."""
+"""The user and client id that share a quota; "" where all of them do."""
 _DEFAULT_ADDRESS: Final[QuotaEntity] = ((IP, None),)
 
 

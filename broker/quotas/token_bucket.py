@@ -1,6 +1,6 @@
-"""Tokens that come back at a rate: a change is accepted while there is no debt, whatever it costs.
+"""A token bucket that refills at a rate: a change of any size is accepted while there is no debt.
 
-Pure: the time is an argument. A full bucket has as many tokens as come back in the whole window. Source:
+Pure: the time is an argument. A full bucket has the tokens of a whole window. Source:
 Kafka's TokenBucket and ControllerMutationQuotaManager (KIP-599).
 """
 
@@ -12,7 +12,7 @@ from lockstep.broker.quotas.quota_rate import MAX_THROTTLE_MS, QuotaWindow
 
 
 class TokenBucket:
-    """See the module. Args: limit: tokens that come back in a second."""
+    """See the module. Args: limit: tokens that are added in a second."""
 
     __slots__ = ("_last_ms", "_tokens", "_window", "limit")
 
@@ -33,7 +33,7 @@ class TokenBucket:
         return self._tokens
 
     def record(self, value: float, now_ms: int) -> None:
-        """Take tokens, also those that there are not."""
+        """Takes tokens; the bucket may become negative."""
         self._tokens = self.tokens(now_ms) - value
 
     def throttle_ms(self, now_ms: int) -> int:

@@ -1,4 +1,4 @@
-"""The principal of a connection: the user as whom its requests are served, in Kafka's two words.
+"""The principal of a connection: the user as whom its requests are served, as Kafka's type and name.
 
 Owns: type and name, and their text `User:alice`. Does not: know how a client proved it (`broker/security/`),
 or what it may do.

@@ -1,4 +1,4 @@
-"""Time slices: one client's work uses the event loop for so long, then others run.
+"""Time slices: one client's work uses the event loop for at most one slice, then others run.
 
 Everything runs on one loop: while it works for one client it serves no other, and no follower. Long work
 therefore checks the time between its steps and continues in later iterations of the loop: a connection
@@ -19,7 +19,7 @@ from functools import partial
 from typing import Final
 
 TIME_SLICE_SECONDS: Final = 0.02
-"""After so long other work runs: a batch may take 0.7 s where its records must be opened, and many of them
+"""After a slice other work runs: a batch may take 0.7 s where its records must be opened, and many of them
 minutes, in which followers would get no heartbeat."""
 
 clock: Callable[[], float] = time.perf_counter

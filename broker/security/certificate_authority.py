@@ -31,7 +31,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from lockstep.storage.peers.peer_identity import NoPeerIdentity, PeerIdentity, is_cluster_id, parse_identity
 
 CLOCK_SKEW: Final = datetime.timedelta(hours=1)
-"""Certificates are valid from so long ago: clocks of machines differ."""
+"""Certificates are valid from this time before now: clocks of machines differ."""
 MAX_NAME: Final = 64
 """LIMIT. Characters of a subject's common name (X.520)."""
 _HOST: Final = re.compile(r"(?!-)[A-Za-z0-9_-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9_-]{1,63}(?<!-))*\.?")

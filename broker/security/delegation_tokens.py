@@ -1,7 +1,7 @@
 """Delegation tokens (KIP-48): credentials that a user hands to others, who are that user until their end.
 
 Pure: time, ids and the storing of a token are arguments. Owns: `DelegationToken`, `DelegationTokenCache` with
-those that are stored, and `DelegationTokens` with the rules and errors of their making, renewal and end, in
+those that are stored, and `DelegationTokens` with the rules and errors of creation, renewal and expiry, in
 Kafka's order. Invariants: what is stored of a token has no secret, its password (the HMAC of its id) follows
 from `delegation.token.secret.key`; the cache changes by replay alone; a token that was removed is not brought
 back by a renewal under way. Does not: check how a client has authenticated, or ACLs (the handlers do).
@@ -69,7 +69,7 @@ class DelegationToken:
         """True for those who may change its end. Kafka does not count the requester among them."""
         return principal == self.owner or principal in self.renewers
 
-    def concerns(self, principal: KafkaPrincipal) -> bool:
+    def is_visible_to(self, principal: KafkaPrincipal) -> bool:
         """True for those who see it without an ACL."""
         return principal == self.requester or self.may_renew(principal)
 
@@ -84,7 +84,7 @@ class NewExpiry:
 
 @dataclass(frozen=True)
 class Removal:
-    """A token is no more."""
+    """The removal of a token."""
 
     token_id: str
 

@@ -1,7 +1,7 @@
 """Private keys and certificates of a listener, from PEM and PKCS12, in files or in the settings themselves.
 
 Owns: `read_key_store` and `read_trust_store`, and the error of each way in which such a setting can be
-wrong. Invariants: an error names the setting and the cure, and shows no secret; a key belongs to its
+wrong. Invariants: an error names the setting and the remedy, and shows no secret; a key belongs to its
 certificate; the broker's certificate is valid now. Does not: know TLS (`tls_context.py`), or the forms of
 files (`protocol/key_stores.py`). Source: Kafka's DefaultSslEngineFactory.
 """

@@ -118,7 +118,7 @@ def _context(
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.verify_mode = ssl.CERT_REQUIRED
     if protocol == ssl.PROTOCOL_TLS_SERVER:
-        context.num_tickets = 0  # each connection is checked anew
+        context.num_tickets = 0  # each connection is checked again
     load_key(context, security, keys)
     trust(context, trusted)
     return context

@@ -34,8 +34,8 @@ class PlainExchange:
         if not password:
             raise AuthenticationFailed(f"user {name} has no password", f"{_FAILED}: password not specified")
         expected = self._passwords.get(name, "")
-        is_right = hmac.compare_digest(expected.encode(), password.encode())
-        if not is_right or name not in self._passwords:
+        is_correct = hmac.compare_digest(expected.encode(), password.encode())
+        if not is_correct or name not in self._passwords:
             reason = "the password is wrong" if name in self._passwords else "there is no such user"
             raise AuthenticationFailed(f"user {name}: {reason}", f"{_FAILED}: Invalid username or password")
         if authzid not in ("", name):

@@ -42,7 +42,7 @@ class ReloadableKeyStore(ABC):
     """See the module. Raises ConfigError for settings that cannot be used. Args: now: with its zone."""
 
     others = "clients"
-    """Those who connect, in words."""
+    """The connecting side, in words."""
 
     def __init__(self, security: ListenerSecurity, now: Callable[[], datetime.datetime]) -> None:
         self.name = security.listener_name

@@ -173,10 +173,10 @@ class ScramExchange:
         if len(proof) != len(signature):
             raise AuthenticationFailed(f"the proof of user {self._name} has another length")
         client_key = bytes(one ^ other for one, other in zip(proof, signature, strict=True))
-        is_right = hmac.compare_digest(hashlib.new(digest, client_key).digest(), known.stored_key)
+        is_correct = hmac.compare_digest(hashlib.new(digest, client_key).digest(), known.stored_key)
         if self._credential is None:
             raise AuthenticationFailed(f"there is no {self._kind} {self._name} with {self._mechanism.name}")
-        if not is_right:
+        if not is_correct:
             raise AuthenticationFailed(f"the password of {self._kind} {self._name} is wrong")
         verifier = base64.b64encode(hmac.digest(known.server_key, signed, digest)).decode()
         last = f"v={verifier}".encode()
@@ -185,7 +185,7 @@ class ScramExchange:
         return Authenticated(last, self._name)
 
     def _fake_credential(self) -> Credential:
-        """The credential that is shown of an unknown user."""
+        """The credential that an unknown user appears to have."""
         seed_text = "\0".join((self._mechanism.name, self._kind, self._name))
         salt = _salt(hmac.digest(self._secret, seed_text.encode(), "sha512"), self._form.salt_bytes)
         return salted_credential(self._mechanism, salt, self._secret, self._form.iterations)

@@ -98,7 +98,7 @@ def make_context(security: ListenerSecurity, keys: KeyStore, client_auth: str) -
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     _set_versions(context, security)
     context.options |= ssl.OP_NO_RENEGOTIATION
-    context.num_tickets = 0  # each connection is checked anew, and nothing is kept for it
+    context.num_tickets = 0  # each connection is checked again, and nothing is kept for it
     load_key(context, security, keys)
     if client_auth == CLIENT_AUTH_NONE:
         return context

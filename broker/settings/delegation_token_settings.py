@@ -19,7 +19,7 @@ class DelegationTokenSettings:
         Kind.PASSWORD,
         None,
         "The secret that delegation tokens are made from; without it there are none. The same on all nodes: "
-        "where it changes, all tokens are worthless.",
+        "where it changes, all tokens become invalid.",
     )
     delegation_token_max_lifetime_ms: int = setting(
         "delegation.token.max.lifetime.ms",

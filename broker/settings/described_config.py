@@ -1,6 +1,6 @@
 """Configurations as DescribeConfigs reports them: value, source, synonyms.
 
-Owns: `Described` and one function per type of resource. The order of synonyms and which of
+Owns: `DescribedConfig` and one function per type of resource. The order of synonyms and which of
 them are left out are Kafka's (ConfigHelper, DynamicBrokerConfig.brokerConfigSynonyms).
 """
 
@@ -27,7 +27,7 @@ Synonym = tuple[str, str | None, int]
 """Name, value, source."""
 
 
-class Described:
+class DescribedConfig:
     """One configuration as DescribeConfigs and CreateTopics report it."""
 
     __slots__ = ("declared", "is_sensitive", "read_only", "source", "synonyms", "value")
@@ -85,7 +85,7 @@ def broker_synonyms(name: str, settings: Settings) -> list[Synonym]:
     return found
 
 
-def describe_topic(config: TopicConfig, settings: Settings) -> list[Described]:
+def describe_topic(config: TopicConfig, settings: Settings) -> list[DescribedConfig]:
     """Every configuration of a topic, by name."""
     described = []
     for name, (attribute, declared) in sorted(TOPIC_PROPERTIES.items()):
@@ -95,11 +95,11 @@ def describe_topic(config: TopicConfig, settings: Settings) -> list[Described]:
         synonyms = broker_synonyms(BROKER_SYNONYMS[name][0], settings) if name in BROKER_SYNONYMS else []
         if name in config.overrides:
             synonyms.insert(0, (name, value, ConfigSource.TOPIC))
-        described.append(Described(declared, value, synonyms, read_only=name in FIXED_AT_CREATION))
+        described.append(DescribedConfig(declared, value, synonyms, read_only=name in FIXED_AT_CREATION))
     return described
 
 
-def describe_broker(settings: Settings) -> list[Described]:
+def describe_broker(settings: Settings) -> list[DescribedConfig]:
     """Every setting of this broker, and what is stored for it without effect, by name."""
     found = [
         _describe(
@@ -122,7 +122,7 @@ def describe_broker(settings: Settings) -> list[Described]:
     return sorted(found, key=lambda each: each.declared.name)
 
 
-def describe_cluster_default(settings: Settings) -> list[Described]:
+def describe_cluster_default(settings: Settings) -> list[DescribedConfig]:
     """The changes for all brokers, by name."""
     return [
         _describe_stored(
@@ -138,7 +138,7 @@ def describe_cluster_default(settings: Settings) -> list[Described]:
     ]
 
 
-def _describe_stored(name: str, text: str, synonyms: list[Synonym]) -> Described:
+def _describe_stored(name: str, text: str, synonyms: list[Synonym]) -> DescribedConfig:
     """A setting that was changed while running; the value of a possible secret is left out, as in Kafka."""
     declared = declaration(name)
     assert declared is not None, name
@@ -147,15 +147,15 @@ def _describe_stored(name: str, text: str, synonyms: list[Synonym]) -> Described
 
 def _describe(
     declared: Property, text: str | None, synonyms: list[Synonym], *, read_only: bool = False
-) -> Described:
+) -> DescribedConfig:
     """A setting of a broker, without the value of a password and its synonyms."""
     if declared.kind is not Kind.PASSWORD:
-        return Described(declared, text, synonyms, read_only=read_only)
+        return DescribedConfig(declared, text, synonyms, read_only=read_only)
     hidden: list[Synonym] = [(each, None, source) for each, _, source in synonyms]
-    return Described(declared, None, hidden, read_only=read_only, is_sensitive=True)
+    return DescribedConfig(declared, None, hidden, read_only=read_only, is_sensitive=True)
 
 
-def describe_group(texts: Mapping[str, str]) -> list[Described]:
+def describe_group(texts: Mapping[str, str]) -> list[DescribedConfig]:
     """Every configuration of a group that sets `texts`, by name."""
     described = []
     for name, group_property in sorted(GROUP_PROPERTIES.items()):
@@ -165,18 +165,18 @@ def describe_group(texts: Mapping[str, str]) -> list[Described]:
         synonyms: list[Synonym] = [(group_property.broker_name, default, ConfigSource.DEFAULT)]
         if name in texts:
             synonyms.insert(0, (name, texts[name], ConfigSource.GROUP))
-        described.append(Described(group_property.declared, texts.get(name, default), synonyms))
+        described.append(DescribedConfig(group_property.declared, texts.get(name, default), synonyms))
     return described
 
 
-def describe_loggers() -> list[Described]:
+def describe_loggers() -> list[DescribedConfig]:
     """The level of every logger, by name."""
     return [
-        Described(Property(name, Kind.UNKNOWN, None, ""), level, [], source=ConfigSource.BROKER_LOGGER)
+        DescribedConfig(Property(name, Kind.UNKNOWN, None, ""), level, [], source=ConfigSource.BROKER_LOGGER)
         for name, level in levels().items()
     ]
 
 
-def describe_client_metrics() -> list[Described]:
-    """Any subscription to clients' metrics: there is none, so each has its defaults."""
-    return [Described(each, each.show(each.default), []) for each in _CLIENT_METRICS]
+def describe_client_metrics() -> list[DescribedConfig]:
+    """The configuration of a subscription to clients' metrics: the defaults, as none can be created."""
+    return [DescribedConfig(each, each.show(each.default), []) for each in _CLIENT_METRICS]

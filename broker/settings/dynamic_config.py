@@ -6,7 +6,7 @@ Kafka lets it be changed too and it takes effect here at once; none of them name
 module, nor a path but those of a listener's key and trust store, as in Kafka, and none can shut out the
 client that would change it back. A setting that only warns in a properties file is no error here: Kafka's
 settings without effect are stored and warned of, and so are at most MAX_FOREIGN unknown names that are not
-misspelt (`suggestions.py`). Does not: store the changes (`broker/metadata/metadata_image.py` does) or spread
+misspelt (`suggestions.py`). Does not: store the changes (`broker/metadata/metadata_image.py` does) or record
 them (`broker/controller/config_changes.py`). Source: Kafka's DynamicBrokerConfig.
 """
 
@@ -153,7 +153,7 @@ def apply_accepted(
 ) -> tuple[Settings, list[str]]:
     """`apply_changes` of changes accepted earlier, and why some of them do not hold any more: alone, or
     beside the others, which may have been accepted on other nodes. Raises nothing: a node that fails on a
-    recorded change could not even get its correction."""
+    recorded change could not be corrected."""
     accepted: tuple[dict[str, str], dict[str, str]] = ({}, {})
     settings, problems = apply_changes(start_settings, *accepted), []
     for changes, accepted_texts in zip((cluster, node), accepted, strict=True):

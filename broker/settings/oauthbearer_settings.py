@@ -89,6 +89,6 @@ class OAuthBearerSettings:
         UNSIGNED_TOKENS,
         Kind.BOOLEAN,
         False,
-        "For tests alone: whoever writes a token is whoever the token says. Never set it where anybody else "
-        "reaches the listener.",
+        "For tests alone: a client is logged in as any user that its token names. Never set it where anybody "
+        "else reaches the listener.",
     )

@@ -1,8 +1,8 @@
 """Suggests the closest known setting for a misspelled one.
 
-Pure. Finds one slip of the keyboard: a character too many, one missing, another one, two neighbours swapped;
-or capital letters. Invariant: looking takes no more than a lookup for each character of the longest name that
-there is, since a request may name many thousands. Does not: know what the names are of; look further
+Pure. Finds one typing error: a character too many, one missing, a wrong one, two neighbours swapped;
+or capital letters. Invariant: a search takes at most one lookup for each character of the longest known
+name, since a request may have many thousands of names. Does not: know what the names mean; search further
 (`config.py` does, at a start).
 """
 

@@ -32,7 +32,7 @@ from lockstep.broker.settings.topic_default_settings import (
 
 LOCKS_IGNORED: Final = "ignore"
 LOCKS_KEPT: Final = "true"
-LOCKS_REFUSED: Final = "false"
+LOCKS_REJECTED: Final = "false"
 
 
 class InvalidTopicConfig(ValueError):
@@ -165,7 +165,7 @@ class TopicConfig:
         LOCKS_IGNORED,
         "true: headers lockstep-… make a record's append conditional. false: records with locks are "
         "rejected. ignore: the broker does not open records, and their headers belong to the clients.",
-        choices=(LOCKS_IGNORED, LOCKS_KEPT, LOCKS_REFUSED),
+        choices=(LOCKS_IGNORED, LOCKS_KEPT, LOCKS_REJECTED),
     )
 
     compression_type: str = setting(
@@ -177,7 +177,7 @@ class TopicConfig:
         choices=COMPRESSION_TYPES,
     )
 
-    # --- count for compacted topics ---
+    # --- take effect for compacted topics only ---
     segment_bytes: int = _as_of_brokers(
         "segment.bytes",
         "log.segment.bytes",
@@ -194,7 +194,7 @@ class TopicConfig:
         minimum=1,
     )
 
-    # --- true here, whatever the value ---
+    # --- always in effect, whatever the value ---
     flush_messages: int = _as_of_brokers(
         "flush.messages",
         "log.flush.interval.messages",
@@ -326,11 +326,11 @@ write back the default that they read; another value would change where records 
 
 _THROTTLED: Final = re.compile(r"[0-9]{1,9}:[0-9]{1,9}", re.ASCII)
 
-QUOTED = 250
+MAX_QUOTED = 250
 """Characters of a client's text that an error text repeats."""
 
 FIXED_AT_CREATION = frozenset({"lockstep.group"})
-"""Configurations that no change reaches: a partition stays in the log group it was made in."""
+"""Configurations that cannot change: a partition stays in the log group that it was created in."""
 
 BROKER_SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "retention.ms": ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
@@ -376,9 +376,9 @@ WITHOUT_EFFECT: Final[Mapping[str, str]] = {
     "remote.log.copy.disable": NOT_TIERED,
     "remote.log.delete.on.disable": NOT_TIERED,
     **{
-        name: BROKERS_WITHOUT_EFFECT[theirs[0]]
-        for name, theirs in BROKER_SYNONYMS.items()
-        if theirs[0] in BROKERS_WITHOUT_EFFECT
+        name: BROKERS_WITHOUT_EFFECT[brokers[0]]
+        for name, brokers in BROKER_SYNONYMS.items()
+        if brokers[0] in BROKERS_WITHOUT_EFFECT
     },
 }
 """Kafka's names that are stored and described without effect -> why. No value of theirs would change which
@@ -387,7 +387,7 @@ logged as a warning."""
 
 _SUGGESTIONS: Final = Suggestions(
     {name: name for name in TOPIC_PROPERTIES}
-    | {theirs[0]: name for name, theirs in BROKER_SYNONYMS.items() if theirs[0] not in TOPIC_PROPERTIES}
+    | {brokers[0]: name for name, brokers in BROKER_SYNONYMS.items() if brokers[0] not in TOPIC_PROPERTIES}
 )
 """The suggestions also know the brokers' names of configurations."""
 
@@ -435,7 +435,7 @@ def topic_config(overrides: Mapping[str, str], settings: Settings) -> TopicConfi
     for name, text in overrides.items():
         values.update([topic_value(name, text)])
     config = TopicConfig(**values, overrides=dict(overrides))  # type: ignore[arg-type]
-    for _, problem in _misfits(config, settings):
+    for _, problem in _conflicts(config, settings):
         raise InvalidTopicConfig(problem)
     return config
 
@@ -456,7 +456,7 @@ def restored_config(overrides: Mapping[str, str], settings: Settings) -> tuple[T
             problems.append(f"{error}; the default is used")
     known = {name: text for name, text in overrides.items() if name in TOPIC_PROPERTIES}
     config = TopicConfig(**values, overrides=known)  # type: ignore[arg-type]
-    for replaced, problem in _misfits(config, settings):
+    for replaced, problem in _conflicts(config, settings):
         config = replace(config, **replaced)
         used = (
             f"{name}={declared.show(replaced[attribute])}"
@@ -471,12 +471,12 @@ def topic_value(name: str, text: str) -> tuple[str, object]:
     """Attribute of TopicConfig and value of one setting. Raises InvalidTopicConfig."""
     known = TOPIC_PROPERTIES.get(name)
     if known is None:
-        raise InvalidTopicConfig(f"Unknown topic config name: {name[:QUOTED]}{_SUGGESTIONS.hint(name)}")
+        raise InvalidTopicConfig(f"Unknown topic config name: {name[:MAX_QUOTED]}{_SUGGESTIONS.hint(name)}")
     attribute, declared = known
     try:
         value = declared.parse(text)
     except ConfigError as error:
-        problem = f"Invalid value {text[:QUOTED]} for configuration {name}: {error.problem}"
+        problem = f"Invalid value {text[:MAX_QUOTED]} for configuration {name}: {error.problem}"
         raise InvalidTopicConfig(problem) from None
     if name in ABSENT_FEATURES and value != declared.default:
         raise InvalidTopicConfig(
@@ -492,8 +492,8 @@ def _check_throttled(name: str, replicas: tuple[str, ...]) -> None:
     """Kafka's ThrottledReplicaListValidator. Raises InvalidTopicConfig."""
     if replicas != ("*",) and not all(_THROTTLED.fullmatch(each) for each in replicas):
         raise InvalidTopicConfig(
-            f"Invalid value {','.join(replicas)[:QUOTED]} for configuration {name}: must be the literal '*' "
-            "or a list of replicas, PARTITION:BROKER,PARTITION:BROKER,..."
+            f"Invalid value {','.join(replicas)[:MAX_QUOTED]} for configuration {name}: must be the "
+            "literal '*' or a list of replicas, PARTITION:BROKER,PARTITION:BROKER,..."
         )
 
 
@@ -506,11 +506,11 @@ def without_effect(overrides: Mapping[str, str], former: Mapping[str, str] | Non
             continue
         declared = TOPIC_PROPERTIES[name][1]
         if declared.parse(text) != declared.default:
-            lines.append(f"{name}={text[:QUOTED]} is kept and has no effect here: {reason}")
+            lines.append(f"{name}={text[:MAX_QUOTED]} is kept and has no effect here: {reason}")
     return lines
 
 
-def _misfits(config: TopicConfig, settings: Settings) -> Iterator[tuple[dict[str, Any], str]]:
+def _conflicts(config: TopicConfig, settings: Settings) -> Iterator[tuple[dict[str, Any], str]]:
     """The conflicts of valid values with each other: the required value, and the error text."""
     if config.min_compaction_lag_ms > config.max_compaction_lag_ms:
         is_own = "max.compaction.lag.ms" in config.overrides
@@ -540,6 +540,6 @@ def _misfits(config: TopicConfig, settings: Settings) -> Iterator[tuple[dict[str
     if config.lockstep_locks == LOCKS_KEPT and config.is_compacted:
         yield (
             {"cleanup_policy": tuple(each for each in config.cleanup_policy if each != "compact")},
-            "conflict topic config setting lockstep.locks (true) and cleanup.policy (compact): who has to "
-            "catch up with a lock may not find what raised it",
+            "conflict topic config setting lockstep.locks (true) and cleanup.policy (compact): a writer "
+            "that catches up with a lock may not find the record that raised it",
         )

@@ -1,4 +1,4 @@
-"""Brokers' settings that topics follow and of which little is acted on here: part of `config.Settings`.
+"""Broker settings that are defaults of topics and have little effect here: part of `config.Settings`.
 
 Owns: their declarations, and the warnings about them at a start. Each is the default of a topic's
 configuration; `topic_config.py` describes that and names both (`BROKER_SYNONYMS`). Those that mean more to a

@@ -50,7 +50,7 @@ MAX_TEXT_LENGTH: Final = 1_000
 TRANSACTION_VERSION: Final = 2
 PRODUCE_VERSION: Final = ProduceRequest.SCHEMA.versions.high
 
-Places = dict[int, list[Partition]]
+StagePartitions = dict[int, list[Partition]]
 """Producer id -> the partitions that it wrote to."""
 LastWritten = tuple[int, tuple[tuple[int, int, int], ...]]
 """The last write of a query in a log group: the log's time of its newest batch; producer id, partition and
@@ -75,25 +75,27 @@ class StageCommit:
     ) -> tuple[LogGroup, AppendResult]:
         """Makes the stages visible, with the record. After RequestError nothing has changed.
 
-        Returns the group, for whose commit the caller waits, and the place of the record.
+        Returns the group, for whose commit the caller waits, and the position of the record.
         """
         _require_few(stages)
-        places = self._places(query, stages)
-        place = self._partition(record.topic, record.partition_index)
-        if place.topic.is_internal:
+        stage_partitions = self._stage_partitions(query, stages)
+        commit_partition = self._partition(record.topic, record.partition_index)
+        if commit_partition.topic.is_internal:
             raise RequestError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{record.topic} is the broker's own topic")
-        if place.topic.config.lockstep_locks != LOCKS_KEPT:
+        if commit_partition.topic.config.lockstep_locks != LOCKS_KEPT:
             text = f"a commit's record goes to a topic with lockstep.locks=true, which {record.topic} is not"
             raise RequestError(ErrorCode.INVALID_REQUEST, text)
-        group = _the_group([place, *(each for found in places.values() for each in found)])
+        group = _the_group(
+            [commit_partition, *(each for found in stage_partitions.values() for each in found)]
+        )
         appender = self._appenders[group.group_id]
         beside = appender.validate_for_markers(
-            (place.log, record.records, place.topic.config), PRODUCE_VERSION
+            (commit_partition.log, record.records, commit_partition.topic.config), PRODUCE_VERSION
         )
         if not any(each.writes for each in lock_requests(beside.batch, beside.header)):
             raise RequestError(ErrorCode.INVALID_REQUEST, "a commit's record has a write lock")
         ends = []
-        for producer_id, found in places.items():
+        for producer_id, found in stage_partitions.items():
             logs = [each.log for each in found]
             for each in found:
                 if not _is_open(appender, producer_id, each.log):
@@ -114,15 +116,15 @@ class StageCommit:
         Returns the groups, whose commit is to be waited for. Stages of deleted topics need no abort.
         """
         _require_few(stages)
-        places: dict[int, list[tuple[int, PartitionLog]]] = {}
+        by_group: dict[int, list[tuple[int, PartitionLog]]] = {}
         groups: dict[int, LogGroup] = {}
-        for producer_id, found in self._places(query, stages, gone=True).items():
+        for producer_id, found in self._stage_partitions(query, stages, gone=True).items():
             for each in found:
                 group = each.group
                 _require_led(group)
                 groups[group.group_id] = group
-                places.setdefault(group.group_id, []).append((producer_id, each.log))
-        for group_id, stage_logs in places.items():
+                by_group.setdefault(group.group_id, []).append((producer_id, each.log))
+        for group_id, stage_logs in by_group.items():
             appender = self._appenders[group_id]
             self._abort(appender, [each for each in stage_logs if _is_open(appender, *each)])
         return list(groups.values())
@@ -179,17 +181,19 @@ class StageCommit:
                 log.warning("stages that are left over in group %d: %s", group_id, rejection)
         return found
 
-    # --- within -------------------------------------------------------------------------------------------
+    # --- private ------------------------------------------------------------------------------------------
 
-    def _places(self, query: str, stages: Sequence[Stage], *, gone: bool = False) -> Places:
-        places: Places = {}
+    def _stage_partitions(
+        self, query: str, stages: Sequence[Stage], *, gone: bool = False
+    ) -> StagePartitions:
+        stage_partitions: StagePartitions = {}
         for stage in stages:
             if not is_staged_by(stage.producer_id, query):
                 text = f"producer {stage.producer_id} stages nothing for the query {query!r}"
                 raise RequestError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, text)
-            if stage.producer_id in places:
+            if stage.producer_id in stage_partitions:
                 raise RequestError(ErrorCode.INVALID_REQUEST, f"stage {stage.producer_id} is named twice")
-            found = places[stage.producer_id] = []
+            found = stage_partitions[stage.producer_id] = []
             for topic in stage.topics:
                 for index in dict.fromkeys(topic.partition_indexes):
                     try:
@@ -197,7 +201,7 @@ class StageCommit:
                     except RequestError:
                         if not gone:
                             raise
-        return places
+        return stage_partitions
 
     def _partitions(self, topic: str) -> Sequence[Partition]:
         found = self._cluster.topic(topic)
@@ -212,24 +216,24 @@ class StageCommit:
             raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, text)
         return found
 
-    def _abort(self, appender: Appender, places: Sequence[tuple[int, PartitionLog]]) -> None:
-        for first in range(0, len(places), MARKERS_IN_FRAME):
+    def _abort(self, appender: Appender, partitions: Sequence[tuple[int, PartitionLog]]) -> None:
+        for first in range(0, len(partitions), MARKERS_IN_FRAME):
             ends = [
                 (_marker(producer_id, is_commit=False), [partition])
-                for producer_id, partition in places[first : first + MARKERS_IN_FRAME]
+                for producer_id, partition in partitions[first : first + MARKERS_IN_FRAME]
             ]
             appender.end_several(ends)
 
 
-def _the_group(places: Sequence[Partition]) -> LogGroup:
+def _the_group(partitions: Sequence[Partition]) -> LogGroup:
     """Returns the one log group of all of them, which is led here. Raises RequestError."""
-    numbers = {each.group.group_id for each in places}
+    numbers = {each.group.group_id for each in partitions}
     if len(numbers) > 1:
-        where = ", ".join(f"{each.topic.name}-{each.index} in {each.group.group_id}" for each in places)
+        where = ", ".join(f"{each.topic.name}-{each.index} in {each.group.group_id}" for each in partitions)
         text = f"stages and their record are in one log group, not in {len(numbers)}: {where}"
         raise RequestError(ErrorCode.INVALID_REQUEST, text[:MAX_TEXT_LENGTH])
-    _require_led(places[0].group)
-    return places[0].group
+    _require_led(partitions[0].group)
+    return partitions[0].group
 
 
 def _require_led(group: LogGroup) -> None:
@@ -248,7 +252,7 @@ def _marker(producer_id: int, *, is_commit: bool) -> TxnMarkerEntry:
 
 def _require_few(stages: Sequence[Stage]) -> None:
     if sum(len(topic.partition_indexes) for stage in stages for topic in stage.topics) > MAX_MARKERS:
-        text = f"stages end in at most {MAX_MARKERS} places at a time: writers, times the partitions of each"
+        text = f"stages end in at most {MAX_MARKERS} partitions at a time: writers times partitions of each"
         raise RequestError(ErrorCode.INVALID_REQUEST, text)
 
 

@@ -43,7 +43,7 @@ MAX_PARTITIONS: Final = 5_000
 MAX_IN_FRAME: Final = 500
 """LIMIT. Markers that share a frame: some 80 bytes each, which fits the smallest segments."""
 WARNING_INTERVAL_SECONDS: Final = 10.0
-"""A transaction that waits for so long is logged."""
+"""A transaction whose markers are not written after this time is logged."""
 
 TOPIC_ID_BYTES: Final = 16
 LAST_INDEX: Final = (1 << 31) - 1
@@ -73,22 +73,22 @@ class _Waiting(NamedTuple):
 
 
 class MarkerSender:
-    """See the module. Args: appenders: by data group; peering: None for a node alone."""
+    """See the module. Args: appenders: by data group; peer_rpc: None for a node alone."""
 
     def __init__(
         self,
         cluster: MetadataCache,
         appenders: Mapping[int, Appender],
-        peering: PeerRpc | None,
+        peer_rpc: PeerRpc | None,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._cluster = cluster
         self._appenders = appenders
-        self._peering = peering
+        self._peer_rpc = peer_rpc
         self._loop = loop
         self._queues: dict[int, _MarkerQueue] = {}
-        if peering is not None:
-            peering.handlers[RequestKind.MARKERS] = self._handle_request
+        if peer_rpc is not None:
+            peer_rpc.handlers[RequestKind.MARKERS] = self._handle_request
 
     async def write(self, partitions: Sequence[TopicPartition], marker: TxnMarkerEntry) -> None:
         """Return when the transaction has ended in all these partitions.
@@ -184,10 +184,10 @@ class MarkerSender:
     async def _end(self, group_id: int, ending: PendingMarkers) -> list[ErrorCode]:
         """Write the markers of one log group, on whichever node leads it."""
         group = self._cluster.groups.get(group_id)
-        if self._peering is not None and (group is None or not group.is_leader):
+        if self._peer_rpc is not None and (group is None or not group.is_leader):
             queue = self._queues.get(group_id)
             if queue is None:
-                queue = self._queues[group_id] = _MarkerQueue(group_id, self._peering, self._loop)
+                queue = self._queues[group_id] = _MarkerQueue(group_id, self._peer_rpc, self._loop)
             return await queue.put(ending)
         try:
             (codes,) = await self._end_here(group_id, [ending])
@@ -205,11 +205,11 @@ class MarkerSender:
         """
         later = dict.fromkeys(topic_partitions, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         try:
-            if self._peering is None:
+            if self._peer_rpc is None:
                 absent = self._absent(topic_partitions)
             else:
                 body = json.dumps({"do": "absent", "partitions": topic_partitions}).encode()
-                response = await self._peering.request_from_leader(
+                response = await self._peer_rpc.request_from_leader(
                     METADATA_GROUP, RequestKind.MARKERS, body, LEADER_TIMEOUT_SECONDS
                 )
                 absent = json.loads(response)
@@ -271,9 +271,9 @@ class MarkerSender:
 class _MarkerQueue:
     """The markers that wait for one group with a remote leader."""
 
-    def __init__(self, group_id: int, peering: PeerRpc, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, group_id: int, peer_rpc: PeerRpc, loop: asyncio.AbstractEventLoop) -> None:
         self._group_id = group_id
-        self._peering = peering
+        self._peer_rpc = peer_rpc
         self._loop = loop
         self._waiting: deque[_Waiting] = deque()
         self._senders: set[asyncio.Task[None]] = set()
@@ -294,7 +294,7 @@ class _MarkerQueue:
                 for each, found in zip(batch, codes, strict=True):
                     if not each.done.done():
                         each.done.set_result(found)
-        finally:  # at once: later markers would rely on a sender that sends no more
+        finally:  # at once: later markers would rely on a sender that has stopped
             sender = asyncio.current_task()
             assert sender is not None
             self._senders.discard(sender)
@@ -319,7 +319,7 @@ class _MarkerQueue:
         ]
         body = json.dumps({"do": "end", "group": self._group_id, "endings": fields}).encode()
         try:
-            response = await self._peering.request_from_leader(
+            response = await self._peer_rpc.request_from_leader(
                 self._group_id, RequestKind.MARKERS, body, LEADER_TIMEOUT_SECONDS, RESPONSE_TIMEOUT_SECONDS
             )
             codes = [[ErrorCode(code) for code in each] for each in json.loads(response)]
@@ -336,7 +336,7 @@ class _MarkerQueue:
 def _append_end(
     appender: Appender, logs: Sequence[PartitionLog], marker: TxnMarkerEntry
 ) -> dict[int, ErrorCode]:
-    """Append one marker to each; where one of them rejects, the others get theirs all the same."""
+    """Append one marker to each; where one of them rejects it, the others still get theirs."""
     try:
         appender.end_transactions(logs, marker)
         return dict.fromkeys((each.local_id for each in logs), ErrorCode.NONE)

@@ -24,13 +24,13 @@ BLOCK_TIMEOUT_SECONDS: Final = 5.0
 
 
 class ProducerIds:
-    """This node's supply of producer ids.
+    """The producer ids that this node may assign.
 
     Args:
         record: commits the allocated block, where this node is the controller.
         leads: returns whether this node is the controller.
         image: replays the recorded blocks.
-        peering: sends requests to the controller; None for a node alone.
+        peer_rpc: sends requests to the controller; None for a node alone.
     """
 
     def __init__(
@@ -38,18 +38,18 @@ class ProducerIds:
         record: Callable[[Sequence[Command]], Awaitable[None]],
         leads: Callable[[], bool],
         image: MetadataImage,
-        peering: PeerRpc | None = None,
+        peer_rpc: PeerRpc | None = None,
     ) -> None:
         self._record = record
         self._leads = leads
         self._image = image
-        self._peering = peering
+        self._peer_rpc = peer_rpc
         self._next = 0
         self._end = 0
         self._refill_lock = asyncio.Lock()
-        self._grant_lock = asyncio.Lock()
-        if peering is not None:
-            peering.handlers[RequestKind.PRODUCER_IDS] = self._on_block_request
+        self._allocation_lock = asyncio.Lock()
+        if peer_rpc is not None:
+            peer_rpc.handlers[RequestKind.PRODUCER_IDS] = self._on_block_request
 
     async def take(self) -> int:
         """Returns an unused id. Raises StorageError when a new block cannot be recorded."""
@@ -61,18 +61,18 @@ class ProducerIds:
             return self._next - 1
 
     async def _block(self) -> int:
-        if self._peering is None:
-            return await self._grant_block()
+        if self._peer_rpc is None:
+            return await self._allocate_block()
         try:
-            response = await self._peering.request_from_leader(
+            response = await self._peer_rpc.request_from_leader(
                 METADATA_GROUP, RequestKind.PRODUCER_IDS, b"", BLOCK_TIMEOUT_SECONDS
             )
         except PeerError as error:
             raise StorageError(str(error)) from None
         return int.from_bytes(response, "big")
 
-    async def _grant_block(self) -> int:
-        async with self._grant_lock:  # two requests at once would get the same block
+    async def _allocate_block(self) -> int:
+        async with self._allocation_lock:  # two requests at once would get the same block
             first = self._image.next_producer_id
             if is_staged(
                 first + BLOCK_SIZE - 1
@@ -84,4 +84,4 @@ class ProducerIds:
     async def _on_block_request(self, node_id: int, body: bytes) -> bytes:
         if not self._leads():
             raise NotLeaderHere("not the controller")
-        return (await self._grant_block()).to_bytes(8, "big")
+        return (await self._allocate_block()).to_bytes(8, "big")

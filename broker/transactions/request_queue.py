@@ -91,7 +91,7 @@ class KeyedQueue:
                     await work(result)
                 except RequestError as rejection:
                     set_error(result, rejection)
-                except Exception as error:  # the next request runs all the same
+                except Exception as error:  # the next request still runs
                     log.exception("%s: a request failed", printable(key))
                     set_error(result, error)
             queue.popleft()

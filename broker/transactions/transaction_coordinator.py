@@ -58,10 +58,10 @@ log = logging.getLogger("lockstep.transactions")
 
 SERVED_VERSION: Final = 2
 """The transaction version that the coordinator goes by where it aborts itself; Kafka 4.4.0 has it, too."""
-MAX_TOGETHER: Final = 1_000
+MAX_PARTITIONS_PER_ENTRY: Final = 1_000
 """LIMIT. Partitions ended in one entry: some 150 bytes each must fit a frame of the smallest segments."""
 ROOM_TO_END: Final = 1_024
-"""What has begun can be ended: the record of that is a little longer than the one of the beginning."""
+"""Room kept in an entry so that what has begun can be ended: the record of the end is a little longer."""
 RETRY_SECONDS: Final = 0.05
 """Between two tries to write what has to be written, where the disk or a majority has no room for it."""
 
@@ -83,7 +83,7 @@ class ProducerIdSource(Protocol):
         """An id that no producer ever had. Raises StorageError."""
 
 
-class _Adding:
+class _PendingAddition:
     """Partitions that wait to be added: one record for all requests until the id's queue reaches them.
 
     A producer of transaction version 2 adds each partition by its first batch, all partitions at once.
@@ -97,7 +97,7 @@ class _Adding:
         self.topic_partitions: dict[TopicPartition, None] = {}
         self.results: list[PendingResult] = []
 
-    def settle(self, error: Exception | None) -> None:
+    def complete(self, error: Exception | None) -> None:
         """Completes the responses of all requests."""
         for result in self.results:
             if error is None:
@@ -135,10 +135,10 @@ class TransactionCoordinator:
         self._producer_ids = producer_ids
         self._loop = asyncio.get_running_loop()
         self._request_queue = KeyedQueue(self._loop)
-        self._adding: dict[str, _Adding] = {}
+        self._pending_additions: dict[str, _PendingAddition] = {}
         """The last request of an id's queue, where it adds partitions and does not run yet."""
 
-    # --- life ---------------------------------------------------------------------------------------------
+    # --- lifecycle ----------------------------------------------------------------------------------------
 
     def prepare_load(self) -> None:
         """The leadership is here; what was appended before is not all replayed."""
@@ -154,9 +154,9 @@ class TransactionCoordinator:
         """Rejects all waiting requests: the leadership is lost or the broker stops, and the next leader
         continues."""
         self.not_serving_error = ErrorCode.NOT_COORDINATOR
-        adding, self._adding = self._adding, {}
+        adding, self._pending_additions = self._pending_additions, {}
         for each in adding.values():
-            each.settle(self._not_here())
+            each.complete(self._not_here())
         self._request_queue.close(self._not_here)
 
     def time_ms(self) -> int:
@@ -182,11 +182,11 @@ class TransactionCoordinator:
         self, transactional_id: str, producer: Identity, partitions: Sequence[TopicPartition], version: int
     ) -> None:
         """Partitions take part in the producer's transaction. Raises RequestError."""
-        adding = self._adding.get(transactional_id)
+        adding = self._pending_additions.get(transactional_id)
         if adding is None or (adding.producer, adding.version) != (producer, version):
-            adding = _Adding(producer, version)
+            adding = _PendingAddition(producer, version)
             self._request_queue.enter(transactional_id, partial(self._add, transactional_id, adding))
-            self._adding[transactional_id] = adding
+            self._pending_additions[transactional_id] = adding
         adding.topic_partitions.update(dict.fromkeys(partitions))
         result: PendingResult = self._loop.create_future()
         adding.results.append(result)
@@ -217,20 +217,20 @@ class TransactionCoordinator:
         return found
 
     def abort_overdue(self, transactional_id: str, serial: int) -> None:
-        """This one has taken too long: fence its producer and abort it, if it is under way by then."""
+        """Fences the producer of a transaction that has timed out and aborts it, if it is still open then."""
         if self._request_queue.is_free(transactional_id):
             self._request_queue.enter(
                 transactional_id, partial(self._abort_overdue, transactional_id, serial)
             )
 
-    def forget_expired(self, transactional_id: str, expiration_ms: int) -> None:
-        """Nothing was heard of an id for long: forget it, if that still holds by then."""
+    def remove_expired(self, transactional_id: str, expiration_ms: int) -> None:
+        """Removes an id that was not used for long, if it still was not used by then."""
         if self._request_queue.is_free(transactional_id):
-            work = partial(self._forget_expired, transactional_id, expiration_ms)
+            work = partial(self._remove_expired, transactional_id, expiration_ms)
             self._request_queue.enter(transactional_id, work)
 
     async def _run(self, transactional_id: str, work: Work) -> Any:
-        self._adding.pop(transactional_id, None)  # later partitions come after this request
+        self._pending_additions.pop(transactional_id, None)  # later partitions come after this request
         return await self._request_queue.run(transactional_id, work)
 
     # --- one request of an id at a time ---------------------------------------------------------------------
@@ -245,27 +245,27 @@ class TransactionCoordinator:
                 await self._fence(transactional_id, current)
                 current = self.state.get(transactional_id)
         if current is None:
-            metadata = begin(await self._fresh_id(), timeout_ms, self.time_ms())
+            metadata = begin(await self._new_producer_id(), timeout_ms, self.time_ms())
         else:
-            fresh_id = await self._fresh_id() if init_needs_new_id(current, expected) else None
+            fresh_id = await self._new_producer_id() if init_needs_new_id(current, expected) else None
             metadata = initialize(current, expected, fresh_id, timeout_ms, self.time_ms())
         await self._write(transactional_id, metadata)
         _complete(result, (metadata.producer_id, metadata.producer_epoch))
 
-    async def _add(self, transactional_id: str, adding: _Adding, result: PendingResult) -> None:
-        if self._adding.get(transactional_id) is adding:
-            del self._adding[transactional_id]
+    async def _add(self, transactional_id: str, adding: _PendingAddition, result: PendingResult) -> None:
+        if self._pending_additions.get(transactional_id) is adding:
+            del self._pending_additions[transactional_id]
         try:
             await self._take_part(transactional_id, adding)
         except Exception as error:
-            adding.settle(error)
+            adding.complete(error)
             raise
         except asyncio.CancelledError:
-            adding.settle(self._not_here())
+            adding.complete(self._not_here())
             raise
-        adding.settle(None)
+        adding.complete(None)
 
-    async def _take_part(self, transactional_id: str, adding: _Adding) -> None:
+    async def _take_part(self, transactional_id: str, adding: _PendingAddition) -> None:
         topic_partitions = list(adding.topic_partitions)
         current = self.state.get(transactional_id)
         metadata = add_partitions(current, adding.producer, topic_partitions, adding.version, self.time_ms())
@@ -289,7 +289,7 @@ class TransactionCoordinator:
         self, transactional_id: str, producer: Identity, commit: bool, version: int, result: PendingResult
     ) -> None:
         current = self.state.get(transactional_id)
-        fresh_id = await self._fresh_id() if end_needs_new_id(current, version) else None
+        fresh_id = await self._new_producer_id() if end_needs_new_id(current, version) else None
         prepared = prepare_end(current, producer, commit, version, fresh_id, self.time_ms())
         if prepared is None:
             assert current is not None
@@ -316,7 +316,7 @@ class TransactionCoordinator:
             )
             await self._fence(transactional_id, current)
 
-    async def _forget_expired(self, transactional_id: str, expiration_ms: int, result: PendingResult) -> None:
+    async def _remove_expired(self, transactional_id: str, expiration_ms: int, result: PendingResult) -> None:
         current = self.state.get(transactional_id)
         if current is not None and is_expired(current, self.clock_ms(), expiration_ms):
             await self._write(transactional_id, None)
@@ -325,7 +325,7 @@ class TransactionCoordinator:
 
     async def _fence(self, transactional_id: str, current: TransactionMetadata) -> None:
         """Abort the transaction under way for its producer. Raises RequestError; returns when it is over."""
-        fresh_id = await self._fresh_id() if fence_needs_new_id(current, SERVED_VERSION) else None
+        fresh_id = await self._new_producer_id() if fence_needs_new_id(current, SERVED_VERSION) else None
         await self._end_all(transactional_id, fence(current, SERVED_VERSION, fresh_id, self.time_ms()))
 
     async def _end_all(
@@ -342,7 +342,9 @@ class TransactionCoordinator:
         """
         own, others = self._split_partitions(prepared.partitions)
         recorded = prepared if others else complete(prepared, prepared.update_ms)
-        together = len(own) <= MAX_TOGETHER and self._append_end(transactional_id, prepared, own, recorded)
+        together = len(own) <= MAX_PARTITIONS_PER_ENTRY and self._append_end(
+            transactional_id, prepared, own, recorded
+        )
         if not together:
             self._append(transactional_id, prepared, reserved=bool(prepared.partitions))
         await self._committed()
@@ -381,8 +383,8 @@ class TransactionCoordinator:
         """Writes the committed decision's marker to these partitions, then records that it is over."""
         marker = self._marker(transactional_id, prepared)
         own, others = self._split_partitions(partitions)
-        for first in range(0, len(own), MAX_TOGETHER):
-            await self._end_own(transactional_id, own[first : first + MAX_TOGETHER], marker)
+        for first in range(0, len(own), MAX_PARTITIONS_PER_ENTRY):
+            await self._end_own(transactional_id, own[first : first + MAX_PARTITIONS_PER_ENTRY], marker)
         if others:
             try:
                 await self._markers.write(others, marker)
@@ -485,7 +487,7 @@ class TransactionCoordinator:
         self.group.when_committed(settle)
         await future
 
-    async def _fresh_id(self) -> int:
+    async def _new_producer_id(self) -> int:
         try:
             return await self._producer_ids.take()
         except StorageError as error:

@@ -164,7 +164,7 @@ class TransactionCoordinators(CoordinatorRegistry[CoordinatorShard[TransactionCo
         """Returns the coordinators that serve here now."""
         return [each.coordinator for each in self._serving_shards()]
 
-    # --- within ---------------------------------------------------------------------------------------------
+    # --- private --------------------------------------------------------------------------------------------
 
     def _coordinator(self, transactional_id: str) -> TransactionCoordinator:
         """Returns the coordinator of this id. Raises RequestError."""

@@ -1,8 +1,7 @@
 """Aborts transactions past their timeout, and removes expired transactional ids.
 
 Owns: the two rules, enforced a little at a time. Invariants: only ids coordinated here are touched; what is
-decided from committed state is looked at once more when it is the id's turn, so that nothing follows a change
-it does not know of.
+decided from committed state is checked again when the id's request runs, so that no change is missed.
 Source: Kafka's TransactionStateManager.timedOutTransactions and removeExpiredTransactionalIds.
 """
 
@@ -18,9 +17,9 @@ from lockstep.broker.transactions.transaction_coordinators import TransactionCoo
 from lockstep.broker.transactions.transaction_rules import is_expired, is_overdue
 
 IDS_PER_STEP: Final = 2_000
-"""Ids looked at before others are served: about a millisecond."""
+"""Ids checked before others are served: about a millisecond."""
 ENDED_PER_STEP: Final = 100
-"""And so many of them ended: each is an entry, or a part of one."""
+"""The maximum of transactions that are ended in a step: each is an entry, or a part of one."""
 
 
 class TransactionExpiration:
@@ -44,39 +43,39 @@ class TransactionExpiration:
             ExpirationRule(
                 "the expiration of transactional ids",
                 lambda: cluster.settings.transaction_remove_expired_transaction_cleanup_interval_ms,
-                self.forget_expired,
+                self.remove_expired,
             ),
         ]
 
     async def abort_overdue(self) -> int:
-        """Begin to abort every transaction that takes too long; how many."""
-        found = looked = 0
+        """Starts to abort every transaction that takes too long; returns how many."""
+        found = checked = 0
         unchanged_seconds = self._serials.observe(asyncio.get_running_loop().time())
         for coordinator in self._transactions.coordinators():
             for name in list(coordinator.state.ongoing_ids):
                 current, serial = coordinator.state.get(name), coordinator.state.serial(name)
                 if current is not None and serial is not None:
-                    # One that began in a time that is still to come is late by how long it has been seen.
+                    # A start time may be in the future: then the time since it was first seen counts.
                     is_late = unchanged_seconds(name, serial) * 1000 > current.timeout_ms
                     if is_late or is_overdue(current, coordinator.clock_ms()):
                         coordinator.abort_overdue(name, serial)
                         found += 1
-                looked += 1
-                if looked % IDS_PER_STEP == 0 or (found and found % ENDED_PER_STEP == 0):
+                checked += 1
+                if checked % IDS_PER_STEP == 0 or (found and found % ENDED_PER_STEP == 0):
                     await asyncio.sleep(0)
         return found
 
-    async def forget_expired(self) -> int:
-        """Begin to forget every id that was not used for long; how many."""
+    async def remove_expired(self) -> int:
+        """Starts to remove every id that was not used for long; returns how many."""
         expiration_ms = self._cluster.settings.transactional_id_expiration_ms
-        found = looked = 0
+        found = checked = 0
         for coordinator in self._transactions.coordinators():
             for name in list(coordinator.state.ids):
                 current = coordinator.state.get(name)
                 if current is not None and is_expired(current, coordinator.clock_ms(), expiration_ms):
-                    coordinator.forget_expired(name, expiration_ms)
+                    coordinator.remove_expired(name, expiration_ms)
                     found += 1
-                looked += 1
-                if looked % IDS_PER_STEP == 0 or (found and found % ENDED_PER_STEP == 0):
+                checked += 1
+                if checked % IDS_PER_STEP == 0 or (found and found % ENDED_PER_STEP == 0):
                     await asyncio.sleep(0)
         return found

@@ -22,7 +22,7 @@ from lockstep.protocol.transaction_records import (
 )
 
 Record = tuple[bytes, bytes | None]
-"""Key and value; without a value the transactional id is forgotten."""
+"""Key and value; without a value the transactional id is removed."""
 TopicPartition = tuple[str, int]
 """A topic's name and a partition's index."""
 
@@ -69,7 +69,7 @@ class TransactionMetadata(NamedTuple):
     timeout_ms: int
     state: TransactionState
     partitions: tuple[TopicPartition, ...] = ()
-    """In the order in which they came to take part."""
+    """In the order in which they were added."""
     start_ms: int = -1
     update_ms: int = -1
     previous_producer_id: int = NO_PRODUCER_ID

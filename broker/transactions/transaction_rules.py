@@ -30,7 +30,7 @@ PREPARE_COMMIT, PREPARE_ABORT = TransactionState.PREPARE_COMMIT, TransactionStat
 COMPLETE_COMMIT, COMPLETE_ABORT = TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT
 DEAD, PREPARE_EPOCH_FENCE = TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE
 
-BEFORE: Final = {
+PREDECESSORS: Final = {
     EMPTY: frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}),
     ONGOING: frozenset({ONGOING, EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}),
     PREPARE_COMMIT: frozenset({ONGOING}),
@@ -40,9 +40,9 @@ BEFORE: Final = {
     DEAD: frozenset({EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}),
     PREPARE_EPOCH_FENCE: frozenset({ONGOING}),
 }
-"""State -> those it may follow. A producer of transaction version 2 may abort what has not begun."""
-IDLE: Final = BEFORE[DEAD]
-"""No transaction is under way: the id may be forgotten when it has been so for long."""
+"""State -> the states before it. A producer of transaction version 2 may abort a transaction not begun."""
+IDLE: Final = PREDECESSORS[DEAD]
+"""The states without a transaction under way: an id that is in one for long expires."""
 
 LARGEST_EPOCH: Final = (1 << 15) - 1
 LAST_EPOCH: Final = LARGEST_EPOCH - 1
@@ -57,7 +57,7 @@ Identity = tuple[int, int]
 def _transition(
     current: TransactionMetadata, state: TransactionState, time_ms: int, **changes: object
 ) -> TransactionMetadata:
-    assert current.state in BEFORE[state], f"{current.state.name} is not followed by {state.name}"
+    assert current.state in PREDECESSORS[state], f"{current.state.name} is not followed by {state.name}"
     changes = {"previous_producer_id": current.producer_id, **changes}
     return current._replace(state=state, update_ms=time_ms, **changes)  # type: ignore[arg-type]
 
@@ -71,7 +71,7 @@ def _error(error: ErrorCode, current: TransactionMetadata, producer: Identity) -
 
 
 def is_exhausted(current: TransactionMetadata) -> bool:
-    """Are there no epochs left for the next producer?"""
+    """Returns whether no epoch is left for the next producer."""
     return current.producer_epoch >= LAST_EPOCH
 
 
@@ -230,12 +230,12 @@ def prepare_end(
     fresh_id: int | None,
     time_ms: int,
 ) -> TransactionMetadata | None:
-    """The producer ends its transaction; None: it did so before and did not hear of it. Raises
+    """The producer ends its transaction; None: it did so before and did not get the response. Raises
     RequestError."""
     if current is None:
         raise RequestError(ErrorCode.INVALID_PRODUCER_ID_MAPPING, "the transactional id is not known")
     if version >= RAISES_EPOCH_MIN_VERSION:
-        return _prepare_end_raising(current, producer, commit, version, fresh_id, time_ms)
+        return _prepare_end_raising_epoch(current, producer, commit, version, fresh_id, time_ms)
     if producer[0] != current.producer_id:
         raise _error(ErrorCode.INVALID_PRODUCER_ID_MAPPING, current, producer)
     if producer[1] != current.producer_epoch:
@@ -247,7 +247,7 @@ def prepare_end(
     return None
 
 
-def _prepare_end_raising(
+def _prepare_end_raising_epoch(
     current: TransactionMetadata,
     producer: Identity,
     commit: bool,
@@ -305,7 +305,7 @@ def complete(prepared: TransactionMetadata, time_ms: int) -> TransactionMetadata
     )  # fmt: skip
 
 
-# --- time -------------------------------------------------------------------------------------------------
+# --- timeouts ---------------------------------------------------------------------------------------------
 
 
 def is_overdue(current: TransactionMetadata, now_ms: int) -> bool:
@@ -314,5 +314,5 @@ def is_overdue(current: TransactionMetadata, now_ms: int) -> bool:
 
 
 def is_expired(current: TransactionMetadata, now_ms: int, expiration_ms: int) -> bool:
-    """Has nothing been heard of the id for so long that it may be forgotten?"""
+    """Returns whether the id was unused for so long that it expires."""
     return current.state in IDLE and current.update_ms <= now_ms - expiration_ms

@@ -32,7 +32,7 @@ SECTION: Final = "transactional_ids"
 """The name of the state's section in a checkpoint."""
 STATE_VERSION: Final = 1
 WARNINGS: Final = 10
-"""So many warnings are logged about unknown records; another tool may have written a million."""
+"""The most warnings that are logged about unknown records; another tool may have written a million."""
 _PREFIX: Final = Struct(">HI")
 _ATTRIBUTES_AT: Final = 22
 """The low byte of a batch's attributes."""

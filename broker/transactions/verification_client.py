@@ -73,13 +73,13 @@ class Coordinators(Protocol):
 
 
 class Verification:
-    """See the module. Args: peering: None for a node alone."""
+    """See the module. Args: peer_rpc: None for a node alone."""
 
-    def __init__(self, coordinators: Coordinators, peering: PeerRpc | None) -> None:
+    def __init__(self, coordinators: Coordinators, peer_rpc: PeerRpc | None) -> None:
         self._coordinators = coordinators
-        self._peering = peering
-        if peering is not None:
-            peering.handlers[RequestKind.VERIFY] = self._handle_request
+        self._peer_rpc = peer_rpc
+        if peer_rpc is not None:
+            peer_rpc.handlers[RequestKind.VERIFY] = self._handle_request
 
     def verify_now(self, request: VerificationRequest, partitions: Sequence[TopicPartition]) -> Codes | None:
         """Returns the result if it is here without waiting; None: call `verify`."""
@@ -104,10 +104,10 @@ class Verification:
         }
         body = json.dumps(fields).encode()
         try:
-            if self._peering is None:
+            if self._peer_rpc is None:
                 response = await self._handle_request(0, body)
             else:
-                response = await self._peering.request_from_leader(
+                response = await self._peer_rpc.request_from_leader(
                     group_id, RequestKind.VERIFY, body, LEADER_TIMEOUT_SECONDS, RESPONSE_TIMEOUT_SECONDS
                 )
             return _parse_codes(response, partitions)

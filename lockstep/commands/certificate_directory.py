@@ -2,7 +2,7 @@
 
 A directory has `ca.pem` (the CAs that are trusted, the one that issues first), `ca.key`, and a file with key
 and certificate for each node (`node-1.pem`) and client (`alice.pem`). Invariants: a file is replaced as a
-whole, so that a broker that reads it meanwhile meets the old file or the new one; private keys are readable
+whole, so that a broker that reads it meanwhile reads the old file or the new one; private keys are readable
 by their owner alone; what a crash leaves between two files can be continued. Every failure is a
 CommandFailed. Does not: know the command line or print (`certs`), or what a certificate looks like
 (`lockstep.broker.security.certificate_authority`).
@@ -96,13 +96,13 @@ class CertificateDirectory:
         self.trust(ca)
 
     def replace_ca(self, ca: CertificateAuthority, former: CertificateAuthority) -> None:
-        """Have a new CA issue certificates; both are trusted."""
+        """Makes a new CA issue the certificates; both are trusted."""
         # In this order: what a crash between them leaves is the former CA, and one more that is trusted.
         self.trust(ca, former)
         write_file(self.ca_key, ca.key_pem, PRIVATE)
 
     def trust(self, *cas: CertificateAuthority) -> None:
-        """Have these CAs trusted, and no other."""
+        """Replaces the trusted CAs by these."""
         data = b"".join(each.certificate.public_bytes(Encoding.PEM) for each in cas)
         write_file(self.ca_certificates, data, PUBLIC)
 
@@ -110,7 +110,7 @@ class CertificateDirectory:
         """Write a node's or client's key and certificate, in place of those that are there."""
         write_file(self.file_of(name), issued.key_pem + issued.certificate_pem, PRIVATE)
 
-    # --- within -------------------------------------------------------------------------------------------
+    # --- private ------------------------------------------------------------------------------------------
 
     def _read(self, path: Path) -> bytes:
         try:

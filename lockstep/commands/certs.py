@@ -74,7 +74,7 @@ def add_to(families: Families) -> None:
     _add_ca_days(successor)
     successor.set_defaults(run=_new_ca)
 
-    drop = commands.add_parser("drop-ca", help="trust the former CA no more")
+    drop = commands.add_parser("drop-ca", help="stop trusting the former CA")
     drop.set_defaults(run=_drop_ca)
 
     listing = commands.add_parser("show", help="what is there, and until when")

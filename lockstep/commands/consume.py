@@ -130,7 +130,7 @@ async def _consume(options: argparse.Namespace) -> None:
                 raise CommandFailed(f"topic {topic.name} has partitions 0 to {len(existing) - 1} only")
         followed = followed_topic(client, topic)
         reading = await followed.retry_while(
-            lambda: _Reading.begin(client, followed.topic, chosen, options), options.timeout
+            lambda: _ReadPositions.begin(client, followed.topic, chosen, options), options.timeout
         )
 
         async def fetch() -> list[FetchedPartition]:
@@ -171,7 +171,7 @@ async def _consume_in_group(options: argparse.Namespace) -> None:
                 await member.join()
                 await followed.refresh()
                 starts = await _group_starts(followed, member.partitions, options)
-                reading = _Reading(starts, None, options.committed)
+                reading = _ReadPositions(starts, None, options.committed)
                 async with report_silence(followed):
                     left = await _read_in_generation(followed, member, reading, left, options)
         finally:
@@ -181,7 +181,7 @@ async def _consume_in_group(options: argparse.Namespace) -> None:
 async def _read_in_generation(
     followed: FollowedTopic,
     member: ConsumerMember,
-    reading: _Reading,
+    reading: _ReadPositions,
     left: int | None,
     options: argparse.Namespace,
 ) -> int | None:
@@ -215,7 +215,7 @@ async def _read_in_generation(
                 printed |= positions
             else:
                 await asyncio.sleep(_WAIT_MS / 1000)
-            if not await generation.goes_on(printed):
+            if not await generation.poll(printed):
                 break
         return left
     finally:
@@ -236,8 +236,8 @@ class _Generation:
         self._commit_at, self._heartbeat_at = now + _COMMIT_SECONDS, now + _HEARTBEAT_SECONDS
         self._metadata_at = now + metadata_max_age_s
 
-    async def goes_on(self, printed: dict[int, int]) -> bool:
-        """Does what is due; False where the generation is over, or the member has to join again."""
+    async def poll(self, printed: dict[int, int]) -> bool:
+        """Commits and sends heartbeats where due; False where the member has to join again."""
         member, now = self._member, self._clock()
         if now >= self._commit_at:
             self._commit_at = now + _COMMIT_SECONDS
@@ -277,19 +277,19 @@ async def _group_starts(
     return await followed.retry_while(attempt, options.timeout)
 
 
-class _Reading:
+class _ReadPositions:
     """The next position of each partition, and the end."""
 
     def __init__(self, offsets: dict[int, int], ends: dict[int, int] | None, committed: bool) -> None:
         self.offsets = offsets
-        """Of the partitions that are not at their end yet."""
+        """The next offsets of the partitions that are not at their end yet."""
         self._ends = ends
         self._committed = committed
 
     @classmethod
     async def begin(
         cls, client: Client, topic: TopicMetadata, chosen: list[int], options: argparse.Namespace
-    ) -> _Reading:
+    ) -> _ReadPositions:
         from lockstep.kafka_client.client import EARLIEST, LATEST
 
         ends = await client.offsets(topic, chosen, LATEST, committed=options.committed)
@@ -318,7 +318,7 @@ class _Reading:
             reader = CommittedReader(partition.aborted) if self._committed else None
             try:
                 for pos, header in iter_headers(partition.records):
-                    if _sees(reader, partition.records, pos, header):
+                    if _is_visible(reader, partition.records, pos, header):
                         for record in iter_records(partition.records, pos):
                             if record.offset >= self.offsets[index] and not self._is_beyond(
                                 index, record.offset
@@ -336,7 +336,7 @@ class _Reading:
         return self._ends is not None and offset >= self._ends[index]
 
 
-def _sees(reader: CommittedReader | None, records: Buffer, pos: int, header: BatchHeader) -> bool:
+def _is_visible(reader: CommittedReader | None, records: Buffer, pos: int, header: BatchHeader) -> bool:
     """True if the records of the batch at `pos` are to be printed. Raises MalformedBatch."""
     from lockstep.protocol.records.batch import verify
 

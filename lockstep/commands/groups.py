@@ -138,7 +138,7 @@ def _describe(options: argparse.Namespace) -> int:
 
 
 async def _each(groups: list[str], act: Callable[[str], Awaitable[None]]) -> None:
-    """`act` on every group; what one cannot do does not keep the others from it. CommandFailed names them."""
+    """Calls `act` for every group, also after a failure. Raises CommandFailed, which names the failures."""
     from lockstep.kafka_client.connection import BrokerError
 
     failures = []
@@ -156,11 +156,11 @@ async def _describe_one(client: Client, name: str) -> dict[str, object]:
 
     group = await describe_group(client, name)
     offsets: dict[TopicPartition, int | None] = dict(await committed_offsets(client, name))
-    owners = {place: member for member in group.members for place in member.owned or ()}
+    owners = {topic_partition: member for member in group.members for topic_partition in member.owned or ()}
     if group.state == "Dead" and not offsets:
         raise CommandFailed(f"group {name}: {NO_SUCH_GROUP}")
-    offsets = dict(sorted({**{place: None for place in owners}, **offsets}.items()))
-    ends = await end_offsets(client, {place: 0 for place in offsets})
+    offsets = dict(sorted({**{topic_partition: None for topic_partition in owners}, **offsets}.items()))
+    ends = await end_offsets(client, {topic_partition: 0 for topic_partition in offsets})
     return {
         "group": name,
         "state": group.state,
@@ -172,20 +172,24 @@ async def _describe_one(client: Client, name: str) -> dict[str, object]:
                 "instance_id": member.instance_id,
                 "client_id": member.client_id,
                 "host": member.host,
-                "partitions": None if member.owned is None else [list(place) for place in member.owned],
+                "partitions": None
+                if member.owned is None
+                else [list(topic_partition) for topic_partition in member.owned],
             }
             for member in group.members
         ],
         "partitions": [
             {
-                "topic": place[0],
-                "partition": place[1],
+                "topic": topic_partition[0],
+                "partition": topic_partition[1],
                 "committed": offset,
-                "end_offset": ends.get(place),
-                "lag": ends[place] - offset if offset is not None and place in ends else None,
-                "member_id": owners[place].member_id if place in owners else None,
+                "end_offset": ends.get(topic_partition),
+                "lag": ends[topic_partition] - offset
+                if offset is not None and topic_partition in ends
+                else None,
+                "member_id": owners[topic_partition].member_id if topic_partition in owners else None,
             }
-            for place, offset in offsets.items()
+            for topic_partition, offset in offsets.items()
         ],
     }
 

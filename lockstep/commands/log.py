@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from lockstep.storage.log.damage_search import Damage
     from lockstep.storage.types import Buffer, DirectoryEntry, Frame
 
-ROT = 1
+CORRUPT = 1
 QUIET_SECONDS: Final = 1.0
 PROGRESS_SECONDS: Final = 5.0
 _CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
@@ -99,7 +99,7 @@ def add_to(families: Families) -> None:
 def _skip_damage(options: argparse.Namespace) -> int:
     import asyncio
 
-    from lockstep.broker.maintenance.damage import where_damaged
+    from lockstep.broker.maintenance.damage import damage_location
     from lockstep.kafka_client.cluster import skip_damage
 
     topic, _, number = options.partition.rpartition("-")
@@ -118,7 +118,7 @@ def _skip_damage(options: argparse.Namespace) -> int:
     for each in skipped:
         print(
             f"{options.partition}: offsets {each['first_offset']} to {each['last_offset']} are skipped "
-            f"(node {each['node']}, {where_damaged(each)})"
+            f"(node {each['node']}, {damage_location(each)})"
         )
     if not skipped:
         print(f"{options.partition}: no damaged records are known that are not skipped already")
@@ -170,15 +170,15 @@ def _verify_directory(directory: Path, *, as_json: bool) -> int:
         for result in results:
             for note in _texts(result["rot"]) + _texts(result["notes"]):
                 print(f"log group {result['group']}: {note}")
-    return ROT if is_corrupt else 0
+    return CORRUPT if is_corrupt else 0
 
 
 def _verify_group(group_id: int, directory: Path, topics: dict[bytes, str]) -> Document:
-    from lockstep.stopped_broker import PartitionNames, learn_from
+    from lockstep.stopped_broker import PartitionNames, replay_frame
     from lockstep.storage.log.inspect import verify
 
     names = PartitionNames(group_id, None, topics)
-    found = verify(directory, group_id, _Progress(group_id), lambda frame: learn_from(names, frame))
+    found = verify(directory, group_id, _Progress(group_id), lambda frame: replay_frame(names, frame))
     names.restore(found.checkpoint)
     damage = [_damage_document(each, names) for each in found.damage]
     return {
@@ -269,7 +269,7 @@ def _dump(options: argparse.Namespace) -> int:
             for segment, scanned in log.frames():
                 frame = scanned.frame()
                 for entry, payload in zip(frame.directory, frame.payloads, strict=True):
-                    names.learn(entry.partition, payload)
+                    names.replay(entry.partition, payload)
                 if frame.index < options.from_index:
                     continue
                 if left == 0:

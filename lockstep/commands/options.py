@@ -23,14 +23,14 @@ BOOTSTRAP_OPTIONS = ("-b", "--bootstrap", "--bootstrap-server")
 CONFIG_OPTION = "--command-config"
 _DELETED_AFTER_S = 2.0
 """A node that was just started may not know a topic yet."""
-_ONE_ANSWER_S = 5.0
-"""A live leader responds within that, also where it has to wait for a commit."""
+_RESPONSE_TIMEOUT_S = 5.0
+"""A live leader responds within this time, also where it has to wait for a commit."""
 _REPORT_AFTER_S = 5.0
 """A command that waits longer for its first response reports that."""
 POLL_INTERVAL_SECONDS = 1.0
 """The interval of checks whether the brokers respond."""
-_MISSED_ANSWERS = 6
-"""So many responses in a row may miss --timeout: a broker that hangs gets three kinds of requests."""
+_MAX_ATTEMPTS = 6
+"""The attempts within --timeout: a broker that hangs gets three kinds of requests, each twice."""
 
 
 def add_connection(command: argparse.ArgumentParser, *, again: bool = False) -> None:
@@ -62,7 +62,7 @@ def add_connection(command: argparse.ArgumentParser, *, again: bool = False) -> 
 
 
 def add_json(command: argparse.ArgumentParser, what: str) -> None:
-    """For programs."""
+    """Adds the option --json, for programs."""
     command.add_argument("--json", action="store_true", help=f"for programs: {what}")
 
 
@@ -74,7 +74,7 @@ def client_of(options: argparse.Namespace, *, outlives_leaders: bool = False) ->
 
     timeout_s = options.timeout
     if outlives_leaders:
-        timeout_s = max(timeout_s / _MISSED_ANSWERS, min(timeout_s, _ONE_ANSWER_S))
+        timeout_s = max(timeout_s / _MAX_ATTEMPTS, min(timeout_s, _RESPONSE_TIMEOUT_S))
     try:
         properties = read_properties(options.command_config) if options.command_config else None
     except InvalidProperty as error:

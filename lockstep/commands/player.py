@@ -155,7 +155,7 @@ async def _live(process: PlayerProcess) -> None:
     config = process.config
     where = f", serving status and metrics on {process.address}" if process.address else ""
     print(f"player {config.player} ready to play {config.topic}{where}", flush=True)
-    await process.until_over()
+    await process.wait_until_done()
 
 
 # --- requests to one --------------------------------------------------------------------------------------
@@ -167,7 +167,7 @@ def _status(options: argparse.Namespace) -> int:
         print_json(found)
     else:
         _show(found)
-    return 0 if _is_well(found) else 1
+    return 0 if _is_healthy(found) else 1
 
 
 def _pause(options: argparse.Namespace) -> int:
@@ -267,7 +267,7 @@ def _connection(host: str, port: int, options: argparse.Namespace) -> http.clien
     return http.client.HTTPSConnection(host, port, timeout=options.timeout, context=context)
 
 
-def _is_well(found: dict[str, Any]) -> bool:
+def _is_healthy(found: dict[str, Any]) -> bool:
     paused = {name for name, target in found["targets"].items() if target["paused"]}
     for log in found["logs"]:
         if log["failed"] or log.get("problem") or (log["is_playing"] and log["played"] is None):

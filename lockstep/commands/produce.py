@@ -121,13 +121,13 @@ async def _produce(options: argparse.Namespace) -> None:
                         await writer.write([_entry(line, options) for line in lines])
         except CommandFailed as error:
             if options.json:
-                _tell(topic, writer)
-            raise CommandFailed(f"{error}; {writer.became(options.acks)}") from error
+                _print_result(topic, writer)
+            raise CommandFailed(f"{error}; {writer.describe_outcome(options.acks)}") from error
     if options.json:
-        _tell(topic, writer)
+        _print_result(topic, writer)
 
 
-def _tell(topic: TopicMetadata, writer: _Writer) -> None:
+def _print_result(topic: TopicMetadata, writer: _Writer) -> None:
     print_json(
         {
             "topic": topic.name,
@@ -290,7 +290,7 @@ class _Writer:
         self.written: dict[int, tuple[int, int]] = {}
         """Partition -> records acknowledged, and the offset after the last of them (-1 where unknown)."""
         self._producer = producer
-        self._side_by_side = False
+        self._in_parallel = False
         """Whether batches of several partitions are under way, or were when it ended."""
         self._partitions = partitions
         self._partition: int | None = options.partition
@@ -305,32 +305,32 @@ class _Writer:
     def total(self) -> int:
         return sum(count for count, _ in self.written.values())
 
-    def became(self, acks: str) -> str:
-        """After a failure: what there is, as far as that is known."""
-        fate, elsewhere = ("sent", "sent") if acks == "0" else ("acknowledged", "appended")
+    def describe_outcome(self, acks: str) -> str:
+        """Returns the known outcome after a failure."""
+        fate, other_fate = ("sent", "sent") if acks == "0" else ("acknowledged", "appended")
         summary = f"{self.total} records were {fate}"
-        if self.total and self._side_by_side:
+        if self.total and self._in_parallel:
             summary += ", which need not be the first ones"
         if self._producer.in_doubt:
             return f"{summary}; of those that failed some may be there as well"
-        return f"{summary}; nothing else was {elsewhere}" if self.total else f"nothing was {elsewhere}"
+        return f"{summary}; nothing else was {other_fate}" if self.total else f"nothing was {other_fate}"
 
     async def write(self, entries: list[Entry]) -> None:
         """Write them all; partitions at the same time, the batches of one partition one after the other."""
         import asyncio
 
         batches = self._batches(entries)
-        self._side_by_side = len(batches) > 1
+        self._in_parallel = len(batches) > 1
         results = await asyncio.gather(
-            *(self._write_in_turn(index, mine) for index, mine in sorted(batches.items())),
+            *(self._write_sequentially(index, mine) for index, mine in sorted(batches.items())),
             return_exceptions=True,
         )
         for result in results:
             if isinstance(result, BaseException):
                 raise result
-        self._side_by_side = False
+        self._in_parallel = False
 
-    async def _write_in_turn(self, index: int, batches: list[BatchBuilder]) -> None:
+    async def _write_sequentially(self, index: int, batches: list[BatchBuilder]) -> None:
         for batch in batches:
             base_offset = await self._producer.append(index, batch)
             count, _ = self.written.get(index, (0, -1))
@@ -346,7 +346,7 @@ class _Writer:
         now_ms = int(time() * 1000)
         count = self._partitions
         keyless = self._next_keyless
-        self._next_keyless = (keyless + 1) % count  # a turn's records without a key stay together
+        self._next_keyless = (keyless + 1) % count  # one call's records without a key stay together
         batches: dict[int, list[BatchBuilder]] = {}
         for key, value in entries:
             if self._partition is not None:

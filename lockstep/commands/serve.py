@@ -85,7 +85,7 @@ def _run(options: argparse.Namespace) -> int:
     gc.disable()  # imports leave no garbage; the collector's search for it takes a seventh of a start's CPU
     try:
         settings = _load(options, options.set, given)
-        companion = _beside(settings)
+        companion = _configured_player(settings)
 
         from lockstep.broker import main
     finally:
@@ -135,7 +135,7 @@ def _run_processes(options: argparse.Namespace, flags: Mapping[str, str]) -> int
         replaced = {*plan.settings, "log.dir"}
         others = [each for each in options.set if each.partition("=")[0].strip() not in replaced]
         assignments = [*others, *(f"{name}={text}" for name, text in plan.settings.items())]
-        _beside(_load(options, assignments, {}))
+        _configured_player(_load(options, assignments, {}))
         config = [] if options.config is None else ["--config", options.config]
         sets = [part for assignment in assignments for part in ("--set", assignment)]
         commands.append([*_own_command(), "serve", "--child-of", str(os.getpid()), *config, *sets])
@@ -158,7 +158,7 @@ def _own_command() -> list[str]:
     return [sys.executable, *(["-m", "lockstep"] if script.endswith("__main__.py") else [script])]
 
 
-def _beside(settings: Settings) -> Companion | None:
+def _configured_player(settings: Settings) -> Companion | None:
     """The player that is to run in this process. Raises CommandFailed."""
     if not settings.lockstep_player_config:
         return None

@@ -34,13 +34,13 @@ async def lines_of(stream: BinaryIO, read_bytes: int) -> AsyncIterator[list[byte
                 raise CommandFailed(f"a line of more than {_MAX_LINE_BYTES} bytes")
             continue
         rest += whole
-        yield [_without_return(line) for line in bytes(rest).split(b"\n")]
+        yield [_strip_carriage_return(line) for line in bytes(rest).split(b"\n")]
         rest = bytearray(last)
     if rest:
-        yield [_without_return(bytes(rest))]
+        yield [_strip_carriage_return(bytes(rest))]
 
 
-def _without_return(line: bytes) -> bytes:
+def _strip_carriage_return(line: bytes) -> bytes:
     return line[:-1] if line.endswith(b"\r") else line
 
 
@@ -75,7 +75,7 @@ async def _chunks(stream: BinaryIO, read_bytes: int) -> AsyncIterator[bytes]:
 
 
 def _reader_of(stream: BinaryIO) -> Callable[[int], bytes]:
-    """Reads what is there, at most so many bytes; nothing may have been read from `stream` before."""
+    """Reads the available bytes, up to a limit; nothing may have been read from `stream` before."""
     try:
         descriptor = stream.fileno()
     except OSError:

@@ -142,7 +142,7 @@ def _read_password() -> str:
 
         password = getpass.getpass("password: ")
         if getpass.getpass("once more: ") != password:
-            raise CommandFailed("these are two passwords")
+            raise CommandFailed("the two passwords differ")
     else:
         password = sys.stdin.readline().rstrip("\r\n")
     if not password:

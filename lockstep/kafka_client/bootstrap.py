@@ -12,14 +12,14 @@ from typing import Final
 
 from lockstep.kafka_client.connection import BrokerConnection, ClientError, ConnectionFailed, TimedOut
 
-TURN_S: Final = 3.0
+ATTEMPT_S: Final = 3.0
 """A live broker responds within that, even on a busy machine. The last one gets all that is left."""
 
 Address = tuple[str, int]
 Connect = Callable[[str, int, float], Awaitable[BrokerConnection]]
 
 
-async def first_to_answer(
+async def connect_to_first(
     addresses: Sequence[Address], connect: Connect, timeout_s: float
 ) -> BrokerConnection:
     """A connection to the first broker that responds. ConnectionFailed names all; TimedOut if one was silent.
@@ -34,7 +34,7 @@ async def first_to_answer(
         others = len(addresses) - number - 1
         left_s = max(0.001, deadline - loop.time()) if failures else timeout_s
         try:
-            return await connect(host, port, min(TURN_S, left_s / (others + 1)) if others else left_s)
+            return await connect(host, port, min(ATTEMPT_S, left_s / (others + 1)) if others else left_s)
         except ConnectionFailed as error:
             failures.append((f"{host}:{port}", error))
     raise _summary(failures)
@@ -42,7 +42,7 @@ async def first_to_answer(
 
 def call_timeout_s(left_s: float, others: int) -> float:
     """Seconds that a broker may take to respond to a request that `others` can serve as well."""
-    return min(left_s, max(TURN_S, left_s / (others + 1)))
+    return min(left_s, max(ATTEMPT_S, left_s / (others + 1)))
 
 
 def _summary(failures: Sequence[tuple[str, ConnectionFailed]]) -> ClientError:

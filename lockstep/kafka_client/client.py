@@ -109,7 +109,7 @@ class FetchedPartition:
     high_watermark: int
     records: Buffer
     aborted: tuple[AbortedTransaction, ...]
-    """What a reader of committed records leaves out; empty for others."""
+    """The aborted transactions that a reader of committed records leaves out; empty for others."""
 
 
 class Client(ClusterConnections):
@@ -128,7 +128,7 @@ class Client(ClusterConnections):
         return sorted(topics_of(response, _TOPIC_REASONS), key=lambda topic: topic.name)
 
     async def _all_topics(self) -> MetadataResponse:
-        """A broker that has known no controller since its start closes the connection of this request: no
+        """A broker that has known no controller since its start closes the connection of this request:
         no error reports that a list may be incomplete. It responds to one for no topic."""
         try:
             return await self._metadata(None, create=False)
@@ -178,7 +178,7 @@ class Client(ClusterConnections):
         return await self.retry_while(lambda: self.topic(name), NEW_TOPIC_ERRORS)
 
     async def grow_topic(self, name: str, partitions: int) -> tuple[TopicMetadata, str]:
-        """Give a topic so many partitions, more than it has; and what the broker warns of. BrokerError."""
+        """Grows a topic to this number of partitions; returns the broker's warning. Raises BrokerError."""
         request = CreatePartitionsRequest(
             topics=[CreatePartitionsTopic(name=name, count=partitions, assignments=None)],
             timeout_ms=int(self.timeout_s * 1000),

@@ -27,7 +27,7 @@ POLL_SECONDS: Final = 0.5
 PROGRESS_DELAY_SECONDS: Final = 1.0
 """No progress is printed before this."""
 OUT_OF_SYNC_GRACE_SECONDS: Final = 3.0
-"""A voter that was out of sync for so long does not keep up."""
+"""A voter that is out of sync for this time does not keep up."""
 RETRIABLE: Final = (ErrorCode.NOT_CONTROLLER, ErrorCode.LEADER_NOT_AVAILABLE)
 """Errors that end by themselves: a leader will be elected."""
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Container, Coroutine, Mapping
 from typing import Final, Self, TypeVar
 
-from lockstep.kafka_client.bootstrap import call_timeout_s, first_to_answer
+from lockstep.kafka_client.bootstrap import call_timeout_s, connect_to_first
 from lockstep.kafka_client.connection import BrokerConnection, BrokerError, ConnectionFailed
 from lockstep.kafka_client.retry_policy import RetryPolicy
 from lockstep.kafka_client.security import ClientSecurity, Properties
@@ -27,10 +27,10 @@ Response = TypeVar("Response", bound=Struct)
 _SETTLE_S: Final = 5.0
 """The time that a topic may take to get its leaders after the first request for it."""
 _GONE_TIMEOUT_S: Final = 15.0
-"""So long a cluster may name a node that has gone: it is missed for some seconds before it counts as gone."""
+"""The time in which a cluster may still name a dead node: it counts as dead some seconds later."""
 _MISMATCH_TIMEOUT_S: Final = 1.0
-"""So long a client that was never served repeats a request at which the broker closes the connection: it may
-be about to stop, but its listener may also be of another kind."""
+"""The time in which a client that was never served repeats requests whose connection is closed: the
+broker may be about to stop, but its listener may also be of another kind."""
 
 
 _MAJORITY: Final = "a majority of the nodes may be missing (`lockstep cluster status` shows)"
@@ -39,7 +39,7 @@ NO_LEADER: Final[Mapping[int, str]] = {
     ErrorCode.LEADER_NOT_AVAILABLE: f"the partition has no leader now; {_MAJORITY}",
     ErrorCode.COORDINATOR_NOT_AVAILABLE: f"no node can serve it now; {_MAJORITY}",
 }
-"""What an error means that is still there after a few seconds' tries, and what to do."""
+"""The meaning of an error that persists for a few seconds, and the remedy."""
 
 
 def no_leader(code: int, about: str) -> BrokerError:
@@ -68,7 +68,7 @@ class ClusterConnections:
         self.timeout_s = timeout_s
         self._first: BrokerConnection | None = None
         self._first_since = 0.0
-        """When that connection was made."""
+        """The time when that connection was made."""
         self._leaders: dict[int, BrokerConnection] = {}
         self._connecting: dict[int | None, asyncio.Task[BrokerConnection]] = {}
         """By node; None is any of those that were named, or of those that they named."""
@@ -86,7 +86,7 @@ class ClusterConnections:
         self.close()
 
     def close(self) -> None:
-        """For good."""
+        """Closes all connections, permanently."""
         self.is_closed = True
         for attempt in self._connecting.values():
             attempt.cancel()
@@ -136,7 +136,7 @@ class ClusterConnections:
                 self._view.suspect((host, port))
                 raise
 
-        self._first = await first_to_answer(self._view.candidates(), connect, self.timeout_s)
+        self._first = await connect_to_first(self._view.candidates(), connect, self.timeout_s)
         self._first_since = asyncio.get_running_loop().time()
         return self._first
 

@@ -177,7 +177,7 @@ class BrokerConnection(Peer[Response]):
             self._renewed_at = asyncio.get_running_loop().time() + done.value
 
     async def _renew(self) -> None:
-        """Logs in again, then sends the requests that came meanwhile; they get the reason of a failure."""
+        """Logs in again, then sends the requests that came meanwhile; a failure fails them, too."""
         failure: ClientError | None = None
         try:
             await self._run(log_in(self._protocol, self._security, str(self)))

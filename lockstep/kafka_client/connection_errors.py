@@ -1,4 +1,4 @@
-"""Why there is no connection to a broker, or no more: the errors that both kinds of connection raise.
+"""The errors of a connection to a broker that failed or ended, as both kinds of connection raise them.
 
 Pure but for the exceptions of `ssl`. Owns: their texts, which name the property to look at. Does not: know
 where in a connection's life they are met.
@@ -45,7 +45,7 @@ def lost_connection(
     peer: str, protocol: ClientProtocol[Any], security: ClientSecurity, reason: str
 ) -> ConnectionFailed:
     """The error for a connection that has ended. Before anything is served the listener is most likely of
-    another protocol; with a login only before the versions, which each listener answers first."""
+    another protocol; with a login only before the versions, to which each listener responds first."""
     if protocol.is_served or (security.mechanism is not None and protocol.versions):
         return ConnectionFailed(reason)
     return mismatch_failure(peer, security.protocol)

@@ -20,7 +20,7 @@ from lockstep.protocol.errors import ErrorCode
 T = TypeVar("T")
 
 SILENT_AFTER_S: Final = 5.0
-"""A request without a response for so long is a problem: leaders move in less time."""
+"""A request without a response for this time is a problem: leaders move in less time."""
 
 
 class TopicDeleted(ClientError):
@@ -96,7 +96,7 @@ class FollowedTopic:
         """Returns the response to a read request, which is repeated until there is one, or until `timeout_s`
         is over.
 
-        Raises TopicDeleted, ClientError for good, and the last error at the timeout.
+        Raises TopicDeleted, a ClientError that is not retriable, and the last error at the timeout.
         """
         loop = asyncio.get_running_loop()
         tries = RetryPolicy(loop.time() + timeout_s, self.client, SILENT_AFTER_S)

@@ -39,7 +39,7 @@ RANGE: Final = "range"
 SESSION_TIMEOUT_MS: Final = 45_000
 REBALANCE_TIMEOUT_MS: Final = 60_000
 MEMBERS_MIN_VERSION: Final = 3
-"""Of LeaveGroup: it names several members."""
+"""The first version of LeaveGroup that names several members."""
 REJOIN_ERRORS: Final = frozenset(
     {ErrorCode.REBALANCE_IN_PROGRESS, ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID}
 )
@@ -76,7 +76,7 @@ class ConsumerMember:
 
     async def heartbeat(self) -> bool:
         """True while the generation lasts; False: join again. BrokerError, ConnectionFailed."""
-        return await self._in_generation(self._beat)
+        return await self._in_generation(self._send_heartbeat)
 
     async def has_new_partitions(self) -> bool:
         """True if this member leads the group, and a topic's partitions are others than those it assigned:
@@ -117,7 +117,7 @@ class ConsumerMember:
         await connection.call(request, LeaveGroupResponse)
         self._member_id = ""
 
-    # --- within -------------------------------------------------------------------------------------------
+    # --- private ------------------------------------------------------------------------------------------
 
     async def _with_coordinator(self, attempt: Callable[[], Awaitable[T]]) -> T:
         return await self._client.retry_while(attempt, LEADERSHIP_ERRORS)
@@ -140,7 +140,7 @@ class ConsumerMember:
         if code:
             raise BrokerError(code, f"group {self._group}")
 
-    async def _beat(self) -> None:
+    async def _send_heartbeat(self) -> None:
         request = HeartbeatRequest(
             group_id=self._group, generation_id=self._generation, member_id=self._member_id
         )

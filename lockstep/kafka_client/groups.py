@@ -176,10 +176,12 @@ async def delete_group(client: Client, group: str) -> None:
         raise BrokerError(result.error_code, f"group {group}")
 
 
-async def end_offsets(client: Client, places: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+async def end_offsets(
+    client: Client, topic_partitions: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
     """The end offset of each partition; partitions of deleted topics are left out."""
     found: dict[TopicPartition, int] = {}
-    for name in dict.fromkeys(topic for topic, _ in places):
+    for name in dict.fromkeys(topic for topic, _ in topic_partitions):
         try:
             topic = await client.topic(name)
         except BrokerError as error:
@@ -187,7 +189,7 @@ async def end_offsets(client: Client, places: Mapping[TopicPartition, int]) -> d
                 raise
             continue
         there = {partition.index for partition in topic.partitions}
-        requested = [index for of_topic, index in places if of_topic == name and index in there]
+        requested = [index for of_topic, index in topic_partitions if of_topic == name and index in there]
         ends = await client.offsets(topic, requested, LATEST)
         found.update({(name, index): end for index, end in ends.items()})
     return found
@@ -205,7 +207,7 @@ def owned_partitions(assignment: bytes) -> tuple[TopicPartition, ...] | None:
     """
     if not assignment:
         return ()
-    places: list[TopicPartition] = []
+    topic_partitions: list[TopicPartition] = []
     try:
         (topics,) = struct.unpack_from(">i", assignment, 2)
         position = 6
@@ -216,8 +218,10 @@ def owned_partitions(assignment: bytes) -> tuple[TopicPartition, ...] | None:
             name = assignment[position + 2 : position + 2 + length].decode()
             position += 2 + length
             (count,) = struct.unpack_from(">i", assignment, position)
-            places += [(name, index) for index in struct.unpack_from(f">{count}i", assignment, position + 4)]
+            topic_partitions += [
+                (name, index) for index in struct.unpack_from(f">{count}i", assignment, position + 4)
+            ]
             position += 4 + 4 * count
     except (struct.error, UnicodeDecodeError):
         return None
-    return tuple(sorted(places))
+    return tuple(sorted(topic_partitions))

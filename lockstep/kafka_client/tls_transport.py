@@ -102,7 +102,7 @@ class ClientTlsTransport(asyncio.BufferedProtocol):
         self._flush()
         self._transport.close()
 
-    # --- within -------------------------------------------------------------------------------------------
+    # --- private ------------------------------------------------------------------------------------------
 
     def _advance(self) -> None:
         try:

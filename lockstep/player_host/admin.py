@@ -59,9 +59,9 @@ class LogStatus(NamedTuple):
     """The player that delivers it, here or elsewhere; None: no player is known here."""
     player_term: int | None
     failed: str = ""
-    """Why this process does not try any more."""
+    """The reason why this process has stopped trying."""
     problem: str = ""
-    """What keeps it from continuing with it for now: it tries again until that is over."""
+    """The problem that stops delivery to it for now: it is tried again until the problem is over."""
 
 
 def status_of(players: Players, standings: Iterable[LogStatus], **more: object) -> dict[str, Any]:
@@ -122,7 +122,7 @@ class Changes:
         self._players = players
 
     async def __call__(self, change: ChangeRequest) -> Page | None:
-        """None for what is not there."""
+        """The response to a path; None for an unknown path."""
         try:
             if change.path == "/targets":
                 return await self._add(change.body) if change.method == "POST" else None

@@ -21,9 +21,9 @@ class LogClaim(NamedTuple):
     log_id: str
     player_term: int
     player: str | None
-    """None: released."""
+    """None where it was released."""
     process: str
-    """Which process of that name."""
+    """The id of the process: several may have had the name."""
     taken_at_ms: int
     """By the wall clock of the claiming process; for operators."""
 
@@ -37,7 +37,7 @@ class CurrentClaim(NamedTuple):
 
 
 def record_of(claim: LogClaim) -> Record:
-    """For the topic."""
+    """Encodes the claim for the topic."""
     value = {
         "player": claim.player,
         "player_term": claim.player_term,
@@ -48,7 +48,7 @@ def record_of(claim: LogClaim) -> Record:
 
 
 def claim_of(record: Record) -> LogClaim | None:
-    """From the topic; None for what is no claim."""
+    """Decodes a record of the topic; None where it is no claim."""
     try:
         value = json.loads(record.value or b"")
         log_id = (record.key or b"").decode()

@@ -1,12 +1,12 @@
 """One player delivers a log, the others stand by: claims in a topic with locks, which their holders renew.
 
 Owns: claiming, renewing and releasing; reading the claims of all. Invariants: a claim is appended under the
-log's lock and on the condition that no claim of that log follows those it was computed from, so that of
-two at once one is rejected and terms only grow; a renewal, on the condition that only the own claim does.
-Where a response is lost, the topic is read to its end: either the record is there, or the next one's
-condition keeps it out for ever. Safety rests on the terms alone, which the targets persist: a holder that was
-paused, or has lost the brokers, may continue its delivery, and does no harm. Leases only decide when a
-standby tries. Does not: deliver. Source: docs/locks.md; docs/player.md, "Standby players".
+log's lock and on the condition that no claim of that log follows those it was computed from, so that of two
+at once one is rejected and terms only grow; a renewal, on the condition that only the own claim does. Where
+a response is lost, the topic is read to its end: either the record is there, or the next one's condition
+excludes it for ever. Safety depends on the terms alone, which the targets persist: a holder that was paused,
+or has lost the brokers, may continue its delivery, and does no harm. Leases only decide when a standby
+tries. Does not: deliver. Source: docs/locks.md; docs/player.md, "Standby players".
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ READ_WAIT_S: Final = 1.0
 MAX_SUPERSEDED_RECORDS: Final = 1000
 """Superseded claims that the topic may have before they are deleted."""
 ABANDONED_MS: Final = 3_600_000
-"""A claim that was not renewed for so long belongs to a log that is not delivered any more."""
+"""A claim that was not renewed for this time belongs to a log that is not delivered any more."""
 PERMANENT_REASONS: Final = frozenset(
     {"LOCKS_OFF", "BAD_HEADER", "NO_HWM", "OTHER_TOPIC", "TOO_MANY_LOCKS", "TRANSACTIONAL"}
 )
@@ -69,7 +69,7 @@ class ClaimsLog(Log, Protocol):
         """The first position of the topic."""
 
     def problem(self) -> str:
-        """Why nothing of it can be read for a while now, in words; empty where all is well."""
+        """The reason why it could not be read for a while; empty where it can be."""
 
     async def trim(self, position: int) -> None:
         """Delete the records below; after a failure the next call deletes more."""
@@ -95,7 +95,7 @@ class Claims:
         """By log id: why the last claim or renewal was not appended in time; a newer record removes the
         entry."""
         self._changed = asyncio.Event()
-        """Set, and replaced, whenever something was read."""
+        """An event that is set, and replaced, whenever something was read."""
         self._following: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
@@ -176,7 +176,7 @@ class Claims:
                     await self._read_to_end()
 
     async def release(self, current: CurrentClaim) -> None:
-        """Let a standby take over at once, if the brokers are there; else it waits for the lease."""
+        """Releases the claim: a standby takes over at once, or without brokers after the lease."""
         try:
             async with asyncio.timeout(APPEND_TIMEOUT_S):
                 released = current.claim._replace(player=None, taken_at_ms=_wall_ms())
@@ -189,7 +189,7 @@ class Claims:
             why = error or "no response in time"
             log.info("%s: the claim was not released: %s", self._name(current.claim.log_id), why)
 
-    # --- within -------------------------------------------------------------------------------------------
+    # --- private ------------------------------------------------------------------------------------------
 
     def _name(self, log_id: str) -> str:
         """For log lines; the name of an abandoned log, whose claim is appended again, is not known."""

@@ -1,7 +1,7 @@
 """The topic of the claims on brokers: made where it is not there, and kept short.
 
 Locks and compaction do not go together (docs/locks.md), so nothing is deleted by age, and who holds a claim
-deletes what newer ones have superseded. The last claim of a log stays: its term must not come again.
+deletes what newer ones have superseded. The last claim of a log stays: its term must not be used again.
 """
 
 from __future__ import annotations

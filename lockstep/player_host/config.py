@@ -28,7 +28,7 @@ Order = Literal["partition", "log group"]
 
 CLAIMS_TOPIC: Final = "lockstep-players"
 NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,100}")
-"""Of players and targets: they stand in headers with commas between, in paths and in metrics."""
+"""Names of players and targets: they appear in headers, separated by commas, in paths and in metrics."""
 _HOST_PORT: Final = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\s:/\[\]]+):(\d{1,5})")
 _FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
@@ -109,13 +109,13 @@ class PlayerConfig:
     targets: Mapping[str, TargetConfig]
     bootstrap: str = "localhost:9092"
     partitions: tuple[int, ...] | None = None
-    """None for all that there are when the player starts."""
+    """None for all partitions that exist when the player starts."""
     order: Order = "partition"
     """What is one log to the targets: each partition, in the order of its offsets, or all partitions in one
     log group, in the order of its LSNs; that is for a player inside a broker alone."""
     transport: Transport = "grpc"
     listen: str | None = None
-    """HOST:PORT of status, metrics and changes at run time; None for no such thing."""
+    """HOST:PORT of status, metrics and changes at run time; None for no listener."""
     listen_token: str = field(default="", repr=False)
     """What clients of `listen` have to send; empty for any client."""
     listen_certificate: str = ""
@@ -406,7 +406,7 @@ class _Reader:
         self._requested.append(key)
         if key not in self._left:
             if default is _REQUIRED:
-                raise PlayerConfigError(self._where + key, f"is missing{_perhaps(key, self._left)}")
+                raise PlayerConfigError(self._where + key, f"is missing{_suggestion(key, self._left)}")
             found: T = default
             return found
         return _convert(self._where + key, self._left.pop(key), kind)
@@ -414,11 +414,11 @@ class _Reader:
     def end(self) -> None:
         for key in self._left:
             raise PlayerConfigError(
-                self._where + key, f"there is no such setting{_perhaps(key, self._requested)}"
+                self._where + key, f"there is no such setting{_suggestion(key, self._requested)}"
             )
 
 
-def _perhaps(key: str, others: Collection[str]) -> str:
+def _suggestion(key: str, others: Collection[str]) -> str:
     """A suggestion for a key that may be misspelt."""
     like = get_close_matches(key, others, 1, 0.75)
     return f" (but {like[0]!r} looks like it)" if like else ""

@@ -79,7 +79,7 @@ TARGET_GAUGES: Final[tuple[tuple[str, str, Callable[[TargetStatus], float]], ...
         "Consecutive streams closed because the target acknowledged nothing of what it was sent",
         attrgetter("hung"),
     ),
-    ("target_failures", "Streams to the target in a row that came to nothing", attrgetter("failures")),
+    ("target_failures", "Consecutive failed streams to the target", attrgetter("failures")),
 )
 
 TARGET_COUNTERS: Final[tuple[tuple[str, str, Callable[[TargetCounters], float]], ...]] = (

@@ -23,7 +23,7 @@ from lockstep.storage.log.lsn_lookup import lsn_after
 from lockstep.storage.partition import PartitionLog
 from lockstep.storage.types import Buffer, Frame
 
-_NOTHING_LEFT = ENTRY_RAW | ENTRY_CONTROL | ENTRY_REMOVED
+_UNDELIVERED_FLAGS = ENTRY_RAW | ENTRY_CONTROL | ENTRY_REMOVED
 
 
 class Undecided(NamedTuple):
@@ -45,13 +45,13 @@ class GroupChunk(NamedTuple):
     through_lsn: int
     """Everything up to there was looked at."""
     next_index: int
-    """Of the frame with the LSN after that, or the one that comes next."""
+    """The index of the frame with the LSN after that, or of the next one."""
     undecided: Undecided | None
-    """Reading stopped there."""
+    """The open transaction at which reading stopped."""
     is_deleted: bool
-    """Reading stopped before a batch below the start of its partition."""
+    """Whether reading stopped before a batch below the start of its partition."""
     is_whole: bool
-    """It did not stop before the frames ended."""
+    """Whether all frames were read."""
 
 
 def split_into_entries(
@@ -102,7 +102,7 @@ def split_into_entries(
 
 def _is_entry(log: PartitionLog, base_offset: int, record_count: int, flags: int, payload: Buffer) -> bool:
     """True if a decided batch has records that count."""
-    if flags & _NOTHING_LEFT:
+    if flags & _UNDELIVERED_FLAGS:
         return False
     if flags & ENTRY_SHORTENED and not peek_header(payload).record_count:
         return False

@@ -72,11 +72,11 @@ class GroupSource:
         self._reader = LsnReader(group)
         self._played: dict[int, PartitionLog] = {}
         self._known_number = -1
-        """Partitions below it have been looked at."""
+        """The partitions below this number have been checked."""
         self._rest: tuple[int, Callable[[], bool]] = (0, lambda: True)
-        """Where the main stream found nothing more, and whether there is something now."""
+        """The position where the main stream found nothing more, and a check whether there is more now."""
         self._rested_at = 0.0
-        """On the clock of the loop: since when it is there."""
+        """The loop time since when the main stream is at that position."""
 
     @property
     def log_id(self) -> str:
@@ -136,7 +136,7 @@ class GroupSource:
             return LogChunk((), first_position - 1)
         self._check()
         if found.over_gap:
-            await self._look_for_loss(first_position)
+            await self._check_for_deleted(first_position)
             try:
                 require_none_missing(self._group.log, logs.values(), first_position)
             except DamagedBatch as error:
@@ -145,12 +145,12 @@ class GroupSource:
         read_through = max(first_position, found.first_lsn) - 1
         made = split_into_entries(found.frames, first_position, logs, max_bytes, read_through)
         if made.is_deleted and made.through_lsn < first_position:
-            await self._look_for_loss(first_position)
+            await self._check_for_deleted(first_position)
             raise RangeLost(first_position + 1)
         if made.next_index:
             self._reader.note(made.through_lsn + 1, made.next_index)
         if wait_s > 0:
-            self._note_rest(found, made, stable)
+            self._record_rest(found, made, stable)
         return LogChunk(made.entries, made.through_lsn)
 
     async def close(self) -> None:
@@ -159,7 +159,7 @@ class GroupSource:
         for partition in self._topic.partitions:
             self._fetch_purgatory.wake(partition)
 
-    # --- within -------------------------------------------------------------------------------------------
+    # --- private ------------------------------------------------------------------------------------------
 
     def _check(self) -> None:
         """Raises SourceClosed or NotLeading where nothing may be read here any more."""
@@ -168,7 +168,7 @@ class GroupSource:
         if self._topic.deleted:
             raise SourceClosed(f"topic {self.topic} was deleted")
         if self._closed:
-            raise SourceClosed(f"{log_name(self)} is read no more")
+            raise SourceClosed(f"{log_name(self)} is not read any more")
         raise NotLeading(f"{log_name(self)} is not led here any more")
 
     def _logs(self) -> dict[int, PartitionLog]:
@@ -185,15 +185,15 @@ class GroupSource:
         return self._played
 
     def _stable_sum(self) -> int:
-        """It grows whenever something more is decided."""
+        """A sum that grows whenever a last stable offset rises."""
         return sum([each.last_stable_offset for each in self._logs().values()])
 
     def _has_news(self, position: int) -> bool:
         rest, is_new = self._rest
         return position != rest or is_new()
 
-    def _note_rest(self, found: LsnFrames, made: GroupChunk, stable: int) -> None:
-        """`stable`: from before the frames were read."""
+    def _record_rest(self, found: LsnFrames, made: GroupChunk, stable: int) -> None:
+        """Records where the main stream found nothing more. `stable`: the sum before the frames were read."""
         undecided, position = made.undecided, made.through_lsn + 1
         if position != self._rest[0]:
             self._rested_at = self._now()
@@ -236,7 +236,7 @@ class GroupSource:
         }
         return await self._reader.first_kept(starts)
 
-    async def _look_for_loss(self, position: int) -> None:
+    async def _check_for_deleted(self, position: int) -> None:
         """Records from `position` on are deleted: raises RangeLost if one was of a delivered partition."""
         while True:
             try:

@@ -32,7 +32,7 @@ log = logging.getLogger("lockstep.player")
 class PlayerInBroker:
     """A `lockstep.broker.main.Companion`: entered, it delivers; left, it has released everything.
 
-    Raises PlayerConfigError: a routing function or a key that is not there.
+    Raises PlayerConfigError for a routing function or a key that does not exist.
     """
 
     def __init__(self, config: PlayerConfig) -> None:
@@ -41,11 +41,11 @@ class PlayerInBroker:
         self._targets = dict(config.targets)
         self._route = router_of(config.route, self._targets)
         self._warned_of = b""
-        """A topic's id."""
+        """The id of the last topic that was warned of."""
 
     @contextlib.asynccontextmanager
     async def __call__(self, broker: Broker) -> AsyncIterator[Players]:
-        """Raises CannotStart: where it is to listen it cannot."""
+        """Raises CannotStart where it cannot listen."""
         streams = make_streams(self.config.transport, self.config.tls)
         players = Players(self.config, self._route, streams, self._targets)
         config, assembly = self.config, broker.assembly
@@ -74,7 +74,7 @@ class PlayerInBroker:
             await streams.close()
 
     def _warn(self, topic: Topic | None) -> None:
-        """Once of each topic, not of each of its partitions."""
+        """Warns, once for each topic, of records that cannot be routed."""
         if topic is None or topic.topic_id == self._warned_of:
             return
         if why := unroutable_reason(self.config.route, topic.config.lockstep_locks):

@@ -29,7 +29,7 @@ log = logging.getLogger("lockstep.player")
 LEASE_POLL_INTERVAL_SECONDS: Final = 0.02
 """The lease of a leader that was delayed comes back with the next response of its followers."""
 UNREADABLE_SECONDS: Final = 1.0
-"""Before a part of the disk that cannot be read now is tried again: another node may mend it."""
+"""The pause before an unreadable part of the log is read again: another node may repair it."""
 
 
 class NotLeading(SourceClosed):
@@ -109,7 +109,7 @@ class InProcessSource:
         self._closed = True
         self._fetch_purgatory.wake(self._partition)
 
-    # --- within -------------------------------------------------------------------------------------------
+    # --- private ------------------------------------------------------------------------------------------
 
     def _check(self) -> None:
         """Raises SourceClosed or NotLeading where nothing may be read here any more."""
@@ -119,7 +119,7 @@ class InProcessSource:
         if topic.deleted:
             raise SourceClosed(f"topic {topic.name} was deleted")
         if self._closed:
-            raise SourceClosed(f"{topic.name}-{self.partition} is read no more")
+            raise SourceClosed(f"{topic.name}-{self.partition} is not read any more")
         raise NotLeading(f"{topic.name}-{self.partition} is not led here any more")
 
     async def _growth(self, position: int, wait_s: float) -> None:
@@ -151,7 +151,7 @@ class InProcessSource:
         if result.cold:
             raise OSError(f"{self.topic}-{self.partition}: the file ends before offset {position}")
         self._check()
-        if position < found.log_start_offset:  # what was aborted below it may be forgotten by now
+        if position < found.log_start_offset:  # the record of aborts below it may be deleted
             raise OffsetOutOfRange(f"offset {position} was deleted")
         return result
 

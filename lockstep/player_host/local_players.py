@@ -50,7 +50,7 @@ STEADY_SECONDS: Final = 60.0
 
 
 class LocalSource(Source, Protocol):
-    """A source that knows whether it has ended for good."""
+    """A source that knows whether it has ended permanently."""
 
     @property
     def is_over(self) -> bool: ...
@@ -88,7 +88,7 @@ class LocalPlayers:
         self._partition_filter = None if partitions is None else frozenset(partitions)
         self._order = order
         self._players: dict[Key, _LocalPlayer] = {}
-        """Ending players included."""
+        """The players by log, with those that are ending."""
         self._player_terms: dict[Key, int] = {}
         """The newest player_term of each log that was delivered here."""
         self._groups: set[LogGroup] = set()
@@ -97,7 +97,7 @@ class LocalPlayers:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to follow what this broker leads."""
+        """Begins to follow the leaderships of this broker."""
         self._task = asyncio.ensure_future(self._follow())
 
     async def stop(self) -> None:
@@ -124,7 +124,7 @@ class LocalPlayers:
         players = self._players.values()
         return [each.failed for each in players if each.source is None and each.failed is not None]
 
-    # --- within -------------------------------------------------------------------------------------------
+    # --- private ------------------------------------------------------------------------------------------
 
     async def _follow(self) -> None:
         while True:

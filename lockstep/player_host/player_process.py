@@ -45,7 +45,7 @@ class CannotDeliver(Exception):
 
 
 class PlayerProcess:
-    """From `start` to `stop`."""
+    """A player in a process of its own, from `start` to `stop`."""
 
     def __init__(self, config: PlayerConfig) -> None:
         """Raises PlayerConfigError: a routing function that is not there, an order that no Fetch has, wrong
@@ -103,7 +103,7 @@ class PlayerProcess:
             self._tasks.append(asyncio.create_task(self._stand_by(state, opened)))
         self._players.warn_without_targets()
 
-    async def until_over(self) -> None:
+    async def wait_until_done(self) -> None:
         """Runs until no log is left to deliver here. Raises CannotDeliver with the reason."""
         await asyncio.wait(self._tasks, return_when=asyncio.FIRST_EXCEPTION)
         for task in self._tasks:
@@ -114,7 +114,7 @@ class PlayerProcess:
         )
 
     async def stop(self) -> None:
-        """Give all claims up, and close everything."""
+        """Releases all claims, and closes everything."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -130,7 +130,7 @@ class PlayerProcess:
         standings = map(self._log_status, self._states, self._sources)
         return status_of(self._players, standings, process=self._claims.process)
 
-    # --- within -------------------------------------------------------------------------------------------
+    # --- private ------------------------------------------------------------------------------------------
 
     def _log_status(self, state: StandbyState, source: RemoteSource) -> LogStatus:
         claim = self._claims.holder(state.log_id)

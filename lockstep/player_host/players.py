@@ -24,8 +24,8 @@ from lockstep.player_host.config import First, PlayerConfig, TargetConfig, at_ad
 log = logging.getLogger("lockstep.player")
 
 PAUSED: Final = "paused"
-_NOWHERE: Final = LogBounds(0, 0)
-"""Of a log that has ended."""
+_NO_BOUNDS: Final = LogBounds(0, 0)
+"""The bounds of a log that has ended."""
 
 
 class Players:
@@ -52,7 +52,7 @@ class Players:
         """By log."""
 
     def warn_without_targets(self) -> None:
-        """Log that nothing is delivered, where no target is configured: the player runs all the same."""
+        """Logs that nothing is delivered where no target is configured: the player still runs."""
         if not self._targets:
             log.warning(
                 "player %s has no targets, so that nothing is delivered: configure targets.NAME.address, or "
@@ -99,7 +99,7 @@ class Players:
         bounds: dict[PlayerDriver, LogBounds] = {}
         while missing := [each for each in self._drivers.values() if each not in bounds]:
             with contextlib.suppress(SourceClosed):  # its driver is about to stop
-                bounds[missing[0]] = _NOWHERE
+                bounds[missing[0]] = _NO_BOUNDS
                 bounds[missing[0]] = await missing[0].source.bounds()
         self._check_new(name, target)  # another request may have added it meanwhile
         self._targets[name] = target

@@ -25,10 +25,10 @@ from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.fetch import FetchRequest
 
 TIMEOUT_S: Final = 5.0
-"""A broker that does not respond for so long is left: there may be another leader."""
+"""A broker that does not respond for this time is left: there may be another leader."""
 DELETED_AFTER_S: Final = 10.0
 SHORTENED_AFTER_S: Final = 5.0
-"""A leader may report for so long that the log ends before a position which was read already."""
+"""The time in which a leader may report that the log ends before a position which was read already."""
 _TOPIC_IDS_MIN_VERSION: Final = 13
 """The version of Fetch that names a topic by its id."""
 
@@ -78,7 +78,7 @@ class RemoteSource:
         return cls(waiting, prompt, clients[0].cluster_id or "", partition)
 
     def problem(self) -> str:
-        """Why nothing can be read for a while now, in words; empty where all is well, or nothing is read."""
+        """The reason why nothing could be read for a while; empty where all is well, or nothing is read."""
         return self._waiting.problem() or self._prompt.problem()
 
     async def bounds(self) -> LogBounds:

@@ -23,7 +23,7 @@ def router_of(route: Route, targets: Mapping[str, object]) -> Router:
     """
     if isinstance(route, ToAll):
         return BroadcastRouter(targets if route.targets is None else route.targets)
-    return RecordRouter(_choice_of(route))
+    return RecordRouter(_selector_of(route))
 
 
 def unroutable_reason(route: Route, locks: str | None) -> str:
@@ -41,7 +41,7 @@ def unroutable_reason(route: Route, locks: str | None) -> str:
     )
 
 
-def _choice_of(route: ByHeader | ByKey | ByFunction) -> TargetSelector:
+def _selector_of(route: ByHeader | ByKey | ByFunction) -> TargetSelector:
     match route:
         case ByHeader(otherwise, header):
             return HeaderSelector(otherwise, header)

@@ -17,9 +17,9 @@ from lockstep.broker.node.data_directory import recorded_cluster, write_flushed
 from lockstep.supervisor.node_plan import CA_FILE, NodePlan, certificate_directory, certificate_file
 
 VALID_DAYS: Final = 7300
-"""Longer than a command runs."""
+"""The validity of the certificates: longer than a command runs."""
 _CLOCK_SKEW: Final = datetime.timedelta(days=365)
-"""Certificates are valid from so long ago: a node may be started again after the clock was set back."""
+"""Certificates are valid from this time before now: a node may start again after the clock was set back."""
 _PRIVATE: Final = 0o600
 
 

@@ -175,7 +175,7 @@ def _plan_node(
     given: Collection[str],
 ) -> NodePlan:
     above, own_metrics = node_id - 1, metrics_listener(settings, node_id)
-    listeners = tuple(_shift(each, above) for each in settings.client_listeners())
+    listeners = tuple(_shift_port(each, above) for each in settings.client_listeners())
     directory = node_directory(settings.log_dirs, node_id)
     own = {
         "node.id": str(node_id),
@@ -190,18 +190,18 @@ def _plan_node(
         own["lockstep.metrics.listener"] = str(own_metrics).partition("://")[2]
     if settings.advertised_listeners:
         advertised = settings.advertised_by_name().values()
-        own["advertised.listeners"] = ",".join(str(_shift(each, above)) for each in advertised)
+        own["advertised.listeners"] = ",".join(str(_shift_port(each, above)) for each in advertised)
     return NodePlan(
-        node_id, directory, _shift(first, above), listeners, _shift(peers, above), own_metrics, own
+        node_id, directory, _shift_port(first, above), listeners, _shift_port(peers, above), own_metrics, own
     )
 
 
 def metrics_listener(settings: Settings, node_id: int) -> Listener | None:
     """A node's own listener for metrics, by settings that all nodes share; None without one."""
     shared = settings.metrics_listener()
-    return None if shared is None else _shift(shared, node_id - 1)
+    return None if shared is None else _shift_port(shared, node_id - 1)
 
 
-def _shift(listener: Listener, ports: int) -> Listener:
+def _shift_port(listener: Listener, ports: int) -> Listener:
     """The listener some ports above; port 0 stays."""
     return replace(listener, port=listener.port + ports if listener.port else 0)

@@ -14,15 +14,15 @@ from typing import Final
 FIRST_PAUSE_SECONDS: Final = 0.5
 MAX_PAUSE_SECONDS: Final = 30.0
 STEADY_SECONDS: Final = 60.0
-"""A process that ran for so long has ended for a new reason: the pauses begin again."""
+"""A process that ran for this time has ended for a new reason: the pauses begin again."""
 BAD_START: Final = 1
 WRONG_USAGE: Final = 2
 FAILED_FLUSH: Final = 70
 
 
 @dataclass(frozen=True)
-class StartAgain:
-    """The process is started again after a pause."""
+class Restart:
+    """The decision to start the process again after a pause."""
 
     pause_seconds: float
 
@@ -47,7 +47,7 @@ class RestartPolicy:
         """The process is started."""
         self._started = now
 
-    def on_end(self, status: int, now: float, *, has_served: bool) -> StartAgain | EndAll:
+    def on_end(self, status: int, now: float, *, has_served: bool) -> Restart | EndAll:
         """The process has ended by itself.
 
         Args:
@@ -61,7 +61,7 @@ class RestartPolicy:
         pause = min(FIRST_PAUSE_SECONDS * 2**self._pauses, MAX_PAUSE_SECONDS)
         if pause < MAX_PAUSE_SECONDS:
             self._pauses += 1
-        return StartAgain(pause)
+        return Restart(pause)
 
 
 def describe_end(status: int) -> str:

@@ -62,7 +62,7 @@ METRICS_HINT: Final = "lockstep.metrics.listener=HOST:PORT (node 1's; the others
 
 
 def die_with_parent(parent: int) -> None:
-    """Have the system stop this process once the one that started it is gone (Linux). Raises CommandFailed
+    """Makes the system stop this process once its parent has ended (Linux). Raises CommandFailed
     where it is gone already."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
@@ -71,7 +71,7 @@ def die_with_parent(parent: int) -> None:
 
 
 def find_startup_errors(plans: Sequence[NodePlan]) -> list[str]:
-    """Why the nodes cannot start: ports and directories that are in use or of others, all of them."""
+    """Returns all reasons why the nodes cannot start: ports and directories that are in use or of others."""
     listeners = list(_listeners(plans))
     found = []
     try:
@@ -162,7 +162,7 @@ class Supervisor:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._stopping.set)
         nodes = [
-            asyncio.ensure_future(self._keep_running(plan, command))
+            asyncio.ensure_future(self._run_node(plan, command))
             for plan, command in zip(self._plans, self._commands, strict=True)
         ]
         ready = asyncio.ensure_future(self._report_ready())
@@ -188,7 +188,7 @@ class Supervisor:
         if len(over) == len(nodes) or any(task.cancelled() or task.exception() for task in over):
             self._stopping.set()
 
-    async def _keep_running(self, plan: NodePlan, command: Sequence[str]) -> None:
+    async def _run_node(self, plan: NodePlan, command: Sequence[str]) -> None:
         node_id, policy, loop = plan.node_id, RestartPolicy(), asyncio.get_running_loop()
         while not self._stopping.is_set():
             policy.on_start(loop.time())

@@ -21,7 +21,7 @@ SMALL: Final = {
     "lockstep.spare.segments": "1",
     "lockstep.shutdown.timeout.ms": "200",
 }
-"""For a fast start and little disk. A larger `message_max_bytes` brings larger files along."""
+"""Settings for a fast start and small files. A larger `message_max_bytes` makes the files larger."""
 
 _START_TIMEOUT_S: Final = 30.0
 
@@ -52,7 +52,7 @@ async def broker(*, data_dir: Path | str | None = None, **settings: Value) -> As
     """A broker on the running loop until the block ends.
 
     Args:
-        data_dir: keep the data here, for a test that starts a second broker on them; by default they go.
+        data_dir: where to keep the data, for a test that starts a second broker on them; deleted by default.
         settings: the broker's, with underscores for dots.
     Raises:
         lockstep.broker.settings.properties.ConfigError: for a setting that is not known or not valid.

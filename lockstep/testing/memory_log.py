@@ -73,7 +73,7 @@ class MemoryLog:
         self._suspended: set[int] = set()
         self._appended = 0
         self._changed = asyncio.Event()
-        """Set, and replaced, whenever a reader that waits should look again."""
+        """An event that is set, and replaced, whenever a waiting reader should check again."""
 
     def connect(self) -> MemoryConnection:
         """A client's connection: a `lockstep.transactions.log.Log`."""
@@ -90,7 +90,7 @@ class MemoryLog:
         self._forced += [AppendFailed("as the test wants it")] * appends
 
     def expire_next(self, appends: int = 1) -> None:
-        """The time of the next appends is over before they are sent."""
+        """The next appends time out before they are sent."""
         self._forced += [AppendExpired("as the test wants it")] * appends
 
     def refuse_next(self, appends: int = 1, *, reason: str = "LOCK", is_final: bool = False) -> None:
@@ -203,7 +203,7 @@ class MemoryLog:
         for number, part in append.parts.items():
             own = self._partitions[number]
             own.check(part)
-            for other, locks in part.elsewhere.items():
+            for other, locks in part.other_read_locks.items():
                 if not 0 <= other < self.partitions:
                     own.refuse("UNKNOWN_PARTITION", f"other={own.topic}-{other}", is_final=True)
                 self._partitions[other].check_locks(locks.hwm, (), locks.read_locks)

@@ -51,7 +51,7 @@ class MemoryPartition:
         self.next_offset += offsets
 
     def trim(self, offset: int) -> None:
-        """Delete the records below `offset`; a transaction goes as a whole, marks stay."""
+        """Deletes the records below `offset`; a transaction is deleted as a whole, lock versions stay."""
         kept = self._at(min(offset, self.next_offset))
         if kept < len(self.entries):
             first = self.entries[kept]
@@ -81,7 +81,7 @@ class MemoryPartition:
                 conflict_offset=None if is_beyond else self.next_offset - 1,
             )
         names = [part.write_locks, part.read_locks, part.append_locks]
-        names += [each.read_locks for each in part.elsewhere.values()]
+        names += [each.read_locks for each in part.other_read_locks.values()]
         if sum(map(len, names)) > MAX_LOCK_NAMES:
             self.refuse("TOO_MANY_LOCKS", f"more than {MAX_LOCK_NAMES} locks in one record", is_final=True)
         self.check_locks(part.hwm, part.write_locks, part.read_locks)

@@ -15,7 +15,7 @@ from typing import Any, Final, Self, TypeVar
 
 from lockstep.kafka_client.connection import ClientError
 from lockstep.kafka_client.security import Properties
-from lockstep.transactions.calls import IN_APPLICATION, WAITS_FOR_ITSELF
+from lockstep.transactions.calls import DEADLOCK_TEXT, IN_APPLICATION
 from lockstep.transactions.client import MAX_OUTSTANDING, TIMEOUT_S, TransactionClient
 from lockstep.transactions.log import Log
 from lockstep.transactions.model import Appended, Application, TransactionError
@@ -24,7 +24,7 @@ from lockstep.transactions.transaction import Transaction
 T = TypeVar("T")
 
 CANCEL_TIMEOUT_S: Final = 1.0
-"""What is still under way when the client is closed may take so long."""
+"""The longest wait of `close` for what is still under way."""
 
 
 class BlockingTransactionClient:
@@ -127,7 +127,7 @@ class BlockingTransactionClient:
     def execute(self, transaction: Transaction, *, timeout_s: float | None = None) -> Appended | None:
         """Raises as `TransactionClient.execute`."""
         if IN_APPLICATION.get():
-            raise RuntimeError(WAITS_FOR_ITSELF)
+            raise RuntimeError(DEADLOCK_TEXT)
         return self._wait(self._require_open.execute(transaction, timeout_s=timeout_s))
 
     def submit(self, transaction: Transaction, *, timeout_s: float | None = None) -> Future[Appended | None]:

@@ -18,10 +18,10 @@ from lockstep.transactions.model import Application
 Function = Callable[..., Any]
 
 IN_APPLICATION: ContextVar[bool] = ContextVar("in_application", default=False)
-"""Is this called by one of the application's functions, on the loop or in a thread? A subscription waits for
+"""Whether the caller is an application's function, on the loop or in a thread. A subscription waits for
 them."""
 
-WAITS_FOR_ITSELF = "execute in a callback: the subscription waits for the callback; use submit"
+DEADLOCK_TEXT = "execute in a callback: the subscription waits for the callback; use submit"
 
 _log = logging.getLogger("lockstep.transactions")
 

@@ -22,7 +22,7 @@ from typing import Any, Final, Self
 from uuid import uuid4
 
 from lockstep.kafka_client.security import Properties
-from lockstep.transactions.calls import IN_APPLICATION, WAITS_FOR_ITSELF, Calls
+from lockstep.transactions.calls import DEADLOCK_TEXT, IN_APPLICATION, Calls
 from lockstep.transactions.contention_backoff import ContentionBackoff
 from lockstep.transactions.draft import Draft, append_of
 from lockstep.transactions.log import (
@@ -52,9 +52,9 @@ from lockstep.transactions.transaction import Transaction
 MAX_OUTSTANDING: Final = 64
 TIMEOUT_S: Final = 120.0
 FENCE_TIMEOUT_S: Final = 30.0
-"""For settling what became of a try when its time is over."""
+"""The time for a fence that decides the outcome of an append attempt after its timeout."""
 APPLIED_PAUSE_S: Final = 0.05
-"""Before it is executed again, where nothing that is to be waited for stood in its way."""
+"""The pause before it is executed again, where no conflicting transaction has to be waited for."""
 
 
 class _Run:
@@ -69,7 +69,7 @@ class _Run:
         self.open: PendingAppend | None = None
         """The try that is under way, its fate not known."""
         self.offsets: Mapping[int, int] | None = None
-        """It is in the log."""
+        """Its offsets once it is in the log; None before."""
 
 
 class TransactionClient:
@@ -96,7 +96,7 @@ class TransactionClient:
             partitions: those that are fed to the application; all by default. See `assign`.
             max_outstanding: transactions under way at a time; `execute` and `submit` wait for room.
             timeout_s: how long a transaction is tried, unless `execute` is given a time.
-            create: make the topic with so many partitions if it is not there.
+            create: the number of partitions of the topic, which is created if it does not exist.
             threads: where the application's plain functions run, if they block; on the event loop by default.
             log: another log than that topic: a double of `lockstep.testing`.
             properties: Kafka's client properties of TLS and SASL (docs/security.md); wrong ones raise
@@ -166,7 +166,7 @@ class TransactionClient:
         return sorted(self._subscriptions.hwms)
 
     async def assign(self, partitions: Iterable[int]) -> None:
-        """Feed these partitions from now on, and no others. What waits for one that is revoked fails.
+        """Subscribes to these partitions, and no others. Waits for a revoked one fail.
 
         Raises ValueError for a partition that is not there, SubscriptionClosed where the client is closed,
         HighWaterMarkAhead, and what `Application.high_water_mark` raises.
@@ -186,12 +186,12 @@ class TransactionClient:
         return self._subscriptions.stalled_partitions()
 
     def resume(self, partition: int) -> None:
-        """Let a stalled subscription try again what it is stalled at. SubscriptionClosed where it is not
+        """Makes a stalled subscription retry what it is stalled at. Raises SubscriptionClosed where it is not
         assigned."""
         self._subscriptions.of(partition).resume()
 
     async def caught_up(self, timeout_s: float | None = None) -> None:
-        """Wait until everything is applied that is committed by now, in every assigned partition.
+        """Waits until everything is applied that is committed at the call, in every assigned partition.
 
         Raises SubscriptionStalled, SubscriptionClosed: a partition was revoked meanwhile, or the client
         closed; TimeoutError, without `timeout_s` it waits for brokers for ever.
@@ -216,7 +216,7 @@ class TransactionClient:
         """
         here = asyncio.current_task()
         if here in self._completing or self._subscriptions.is_subscription_task(here):
-            raise RuntimeError(WAITS_FOR_ITSELF)
+            raise RuntimeError(DEADLOCK_TEXT)
         return await (await self.submit(transaction, timeout_s=timeout_s))
 
     async def submit(
@@ -401,7 +401,7 @@ class TransactionClient:
             raise NotApplied(f"appended at {dict(offsets)}: {why}", offsets) from None
 
     async def _caught_up_with(self, refusal: Refusal, append: AppendAttempt, deadline: float) -> None:
-        """Until what stood in its way is applied."""
+        """Waits until the conflicting transaction is applied."""
         try:
             subscription = self._subscriptions.of(
                 refusal.partition if refusal.partition >= 0 else min(append.parts)

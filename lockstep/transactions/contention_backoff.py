@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Final
 
 WEIGHT: Final = 0.1
-"""Of the newest transaction in the averages."""
+"""The weight of the newest transaction in the averages."""
 MIN_REJECTIONS: Final = 0.3
 """Rejections per success below which no client waits."""
 MAX_PAUSE_S: Final = 0.1
@@ -25,9 +25,9 @@ class ContentionBackoff:
 
     def __init__(self) -> None:
         self._refusals = 0.0
-        """Per transaction."""
+        """The average number of rejections per transaction."""
         self._try_s = 0.0
-        """From the first execution to the end, divided by the tries."""
+        """The average time of an attempt: from the first execution to the end, divided by the attempts."""
 
     def record(self, tries: int, seconds: float) -> None:
         """A transaction was appended, or has failed, after so many attempts."""
@@ -35,7 +35,7 @@ class ContentionBackoff:
         self._try_s += (seconds / tries - self._try_s) * WEIGHT
 
     def pause_s(self, chance: float) -> float:
-        """Before something new is executed. Args: chance: from 0 to 1, drawn for this pause."""
+        """Returns the pause before a new transaction. Args: chance: a random number from 0 to 1."""
         if self._refusals < MIN_REJECTIONS:
             return 0.0
         return min(MAX_PAUSE_S, chance * self._refusals * self._try_s)

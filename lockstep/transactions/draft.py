@@ -41,7 +41,7 @@ class Draft:
     def __init__(self, partition: int, partitions: int) -> None:
         self.partition = partition
         self.partitions = partitions
-        """How many the topic has."""
+        """The number of partitions of the topic."""
         self._parts: dict[int, PartitionDraft] = {}
 
     @property
@@ -71,19 +71,19 @@ class Draft:
         self._part(partition).records.append(Record(value, key, listed))
 
     def write_lock(self, *names: Name, partition: int | None = None) -> None:
-        """Refuse it if one of these was raised since; raise them. The partition must get a record, too."""
+        """Rejects it if one of these was raised since; raises them. The partition must get a record, too."""
         self._add_names(partition, "write_locks", names)
 
     def read_lock(self, *names: Name, partition: int | None = None) -> None:
-        """Refuse it if one of these was raised since."""
+        """Rejects it if one of these was raised since."""
         self._add_names(partition, "read_locks", names)
 
     def append_lock(self, *names: Name, partition: int | None = None) -> None:
-        """Raise these, whatever they were. The partition must get a record, too."""
+        """Raises these unconditionally. The partition must get a record, too."""
         self._add_names(partition, "append_locks", names)
 
     def expect_offset(self, offset: int, *, partition: int | None = None) -> None:
-        """Refuse it unless the first record there gets exactly this offset."""
+        """Rejects it unless the first record there gets exactly this offset."""
         self._part(partition).expected_offset = offset
 
     def _part(self, partition: int | None) -> PartitionDraft:
@@ -118,7 +118,7 @@ def append_of(draft: Draft, request: RequestId, marks: Mapping[int, int]) -> App
             part.write_locks or part.append_locks or part.expected_offset is not None
         ):
             raise NotAppended(f"partition {number}: only read locks go without a record there")
-    elsewhere = {
+    other_read_locks = {
         number: ReadLocks(marks[number], tuple(part.read_locks))
         for number, part in draft.parts.items()
         if number not in written and part.read_locks
@@ -127,13 +127,13 @@ def append_of(draft: Draft, request: RequestId, marks: Mapping[int, int]) -> App
     return AppendAttempt(
         request,
         {
-            number: _part(part, marks[number], elsewhere if number == first else {})
+            number: _part(part, marks[number], other_read_locks if number == first else {})
             for number, part in sorted(written.items())
         },
     )
 
 
-def _part(draft: PartitionDraft, mark: int, elsewhere: Mapping[int, ReadLocks]) -> PartitionBatch:
+def _part(draft: PartitionDraft, mark: int, other_read_locks: Mapping[int, ReadLocks]) -> PartitionBatch:
     return PartitionBatch(
         tuple(draft.records),
         mark,
@@ -141,5 +141,5 @@ def _part(draft: PartitionDraft, mark: int, elsewhere: Mapping[int, ReadLocks]) 
         tuple(draft.read_locks),
         tuple(draft.append_locks),
         draft.expected_offset,
-        elsewhere,
+        other_read_locks,
     )

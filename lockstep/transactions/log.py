@@ -30,8 +30,8 @@ class PartitionBatch(NamedTuple):
     read_locks: tuple[bytes, ...] = ()
     append_locks: tuple[bytes, ...] = ()
     expected_offset: int | None = None
-    elsewhere: Mapping[int, ReadLocks] = {}
-    """By partition; all of them stand in one of an append's parts."""
+    other_read_locks: Mapping[int, ReadLocks] = {}
+    """Read locks of partitions that get no record, by partition; one part of an append has all of them."""
 
 
 class AppendAttempt(NamedTuple):
@@ -46,8 +46,8 @@ class AppendAttempt(NamedTuple):
         for number, part in self.parts.items():
             if number == partition:
                 return part.hwm
-            if partition in part.elsewhere:
-                return part.elsewhere[partition].hwm
+            if partition in part.other_read_locks:
+                return part.other_read_locks[partition].hwm
         return -1
 
 
@@ -73,7 +73,7 @@ class AppendFailed(Exception):
 
 
 class AppendExpired(Exception):
-    """Its time was over before anything was sent that could still be appended."""
+    """It timed out before anything was sent that could still be appended."""
 
 
 class AppendUnknown(Exception):
@@ -95,14 +95,14 @@ class Log(Protocol):
         """Connect; the number of partitions. Raises ClientError: no such topic, or no locks there."""
 
     async def append(self, append: AppendAttempt, timeout_s: float) -> Mapping[int, int]:
-        """Append it once, whatever breaks meanwhile; partition -> offset of the last record there.
+        """Appends it exactly once, also over failures; returns partition -> offset of the last record there.
 
         Raises AppendRefused, AppendFailed; after `timeout_s` AppendExpired or AppendUnknown, the latter also
         where it cannot be retried.
         """
 
     async def fence(self, append: AppendAttempt, timeout_s: float) -> Mapping[int, int]:
-        """After AppendUnknown: see to it that what is not in the log by now never will be.
+        """After AppendUnknown: fences the append, which then cannot reach the log later.
 
         Returns partition -> position: a reader that has come so far has seen the append, or never will.
         Raises AppendUnknown when that is not possible within `timeout_s`.

@@ -26,7 +26,7 @@ class TransactionError(Exception):
 
 
 class RefusedForGood(TransactionError):
-    """The log rejects the transaction for good: it is not appended."""
+    """The log rejects the transaction permanently: it is not appended."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.text)

@@ -1,4 +1,4 @@
-"""Transactions as records: lock headers out, committed records and rejections in. Pure.
+"""Transactions as records: encodes lock headers, decodes committed records and rejections. Pure.
 
 Owns the client's side of what `lockstep.broker.locks.lock_headers` and `lockstep.broker.locks.lock_check` own
 for the broker. All records of an append have its request and their place in it; its condition is on the
@@ -34,7 +34,7 @@ from lockstep.transactions.log import PartitionBatch
 from lockstep.transactions.model import Committed, Header, Record, Refusal, RequestId
 
 _PART_OF: Final = re.compile(rb"([1-9]\d{0,5})/([1-9]\d{0,5})")
-_UNEXPLAINED: Final = Refusal("POLICY_VIOLATION", False, -1, None, False, None, "the broker gave no reason")
+_NO_REASON: Final = Refusal("POLICY_VIOLATION", False, -1, None, False, None, "the broker gave no reason")
 
 
 class ProducerIdentity(NamedTuple):
@@ -85,7 +85,7 @@ def condition_of(part: PartitionBatch, topic: str, topic_id: bytes) -> list[Head
             found.append((f"{PREFIX}{kind}-lock", b"\n".join(names)))
     if part.expected_offset is not None:
         found.append((EXPECTED, b"%d" % part.expected_offset))
-    for partition, locks in part.elsewhere.items():
+    for partition, locks in part.other_read_locks.items():
         where = f"@{topic}-{partition}"
         found.append((f"{TOPIC_ID}{where}", topic_id))
         found.append((f"{HWM}{where}", b"%d" % locks.hwm))
@@ -97,7 +97,7 @@ def refusal_of(code: int, text: str | None, partition: int) -> Refusal:
     """Parse a rejection. `partition` is that of the response; the text may name another one."""
     is_final = code == ErrorCode.INVALID_RECORD
     if text is None or not text.startswith(REJECTION_PREFIX):
-        return _UNEXPLAINED._replace(is_final=is_final, partition=partition, text=text or _UNEXPLAINED.text)
+        return _NO_REASON._replace(is_final=is_final, partition=partition, text=text or _NO_REASON.text)
     words = dict(word.partition("=")[::2] for word in text[len(REJECTION_PREFIX) :].split(" "))
     where = words.get("topic-partition", "").rpartition("-")[2]
     conflict = words.get("conflict_offset", "")

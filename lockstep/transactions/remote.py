@@ -79,7 +79,7 @@ SESSION_LOST_ERRORS: Final = frozenset(
 """Errors of a broker without the session's last epoch and sequence, most likely because they have expired:
 whether an earlier copy of the batch is in the log stays unknown."""
 PERMANENT_REASONS: Final = frozenset({"LOCK", "EXPECTED_OFFSET"})
-"""Reasons for which a batch is rejected each time that it comes: lock versions and ends only rise."""
+"""Reasons for which a batch is rejected at every attempt: lock versions and end offsets only rise."""
 
 
 class _ProducerSession:
@@ -337,7 +337,7 @@ class RemoteLog:
     # -- reads ------------------------------------------------------------------------------------------
 
     async def read(self, partition: int, position: int, wait_s: float) -> Chunk:
-        """Same as `Log.read`; retries for as long as it takes. Raises Trimmed, or ClientError for good."""
+        """Same as `Log.read`; retries without a limit. Raises Trimmed, ClientError if not retriable."""
         reader = self._readers.get(partition)
         if reader is None:
             if self._client.is_closed:

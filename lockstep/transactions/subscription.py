@@ -47,7 +47,7 @@ class Subscription:
         self.began = -1
         """The mark that it began with: records at or below it do not come from this subscription."""
         self.stalled_by: BaseException | None = None
-        """What the application, or the log, did; nothing moves until `resume`."""
+        """The error at which the subscription is stalled until `resume`."""
         self._log = log
         self._calls = calls
         self._application = calls.application
@@ -60,7 +60,7 @@ class Subscription:
         self._tickets = count()
 
     async def begin(self) -> None:
-        """Learn where the application is. Raises what it raises, TypeError, HighWaterMarkAhead."""
+        """Reads the application's high-water mark. Raises what it raises, TypeError, HighWaterMarkAhead."""
         hwm = await self._calls.call_whole(self._application.high_water_mark, self.partition)
         if not isinstance(hwm, int):
             raise TypeError(f"high_water_mark({self.partition}) is {hwm!r}: an offset, or -1")
@@ -74,7 +74,7 @@ class Subscription:
         self.began = self.hwm = self._previous = hwm
 
     async def run(self) -> None:
-        """Apply until cancelled."""
+        """Applies transactions until cancelled."""
         reading = self._read(self.hwm + 1)
         try:
             while True:
@@ -95,7 +95,7 @@ class Subscription:
         self._resumed.set()
 
     def abandon(self) -> None:
-        """End all waits for it, for good."""
+        """Ends all waits for it, permanently."""
         self._is_closed = True
         self._fail(self._waiting, self._closed_error())
 
@@ -135,11 +135,11 @@ class Subscription:
             except Exception as error:
                 await self._stall(self.hwm + 1, error)
                 if isinstance(error, Trimmed):
-                    await self._begin_anew()
+                    await self._restart_from_snapshot()
             reading = self._read(self.hwm + 1)
 
-    async def _begin_anew(self) -> None:
-        """From a snapshot: only the application can know."""
+    async def _restart_from_snapshot(self) -> None:
+        """Begins again at the position of the application's snapshot."""
         while True:
             try:
                 await self.begin()

@@ -74,7 +74,7 @@ class Subscriptions:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def caught_up(self) -> None:
-        """Waits until all records that are committed by now are applied. Raises SubscriptionClosed,
+        """Waits until all records that are committed at the call are applied. Raises SubscriptionClosed,
         SubscriptionStalled."""
         subscriptions = list(self._subscriptions.values())
         ends = await asyncio.gather(
@@ -87,6 +87,6 @@ class Subscriptions:
         await asyncio.gather(*wait_until_applied)
 
     async def close(self) -> None:
-        """Ends all subscriptions for good."""
+        """Ends all subscriptions permanently."""
         self._is_closed = True
         await self._abandon(list(self._subscriptions))

@@ -17,12 +17,12 @@ from lockstep.player.core.target import LinkState, Target
 
 
 def check(player: PlayerState, target: Target) -> None:
-    """Does everything that is due for a target by now."""
+    """Does everything that is due for a target."""
     health, now_ms = target.health, player.now_ms
     if target.link is LinkState.OPEN:
         has_unacknowledged = bool(target.queue.popped)
         verdict = health.count_heartbeat(has_unacknowledged, now_ms, player.settings)
-        if verdict is HealthVerdict.BEAT:
+        if verdict is HealthVerdict.HEARTBEAT:
             if target.queue.has_sent_all:
                 health.timed_out_streams = 0
             player.outbox.heartbeats.append((target.name, target.term))
@@ -77,7 +77,7 @@ def begin(player: PlayerState) -> None:
     if player.started:
         return
     is_late = player.now_ms >= player.start_due_ms
-    waits = not is_late and any(target.awaits_first_answer for target in player.targets.values())
+    waits = not is_late and any(target.awaits_first_connection for target in player.targets.values())
     reachable = [target for target in player.targets.values() if target.link is LinkState.ANSWERED]
     if waits or not reachable:
         return

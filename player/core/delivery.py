@@ -33,9 +33,9 @@ def queue_chunk(player: PlayerState, entries: Sequence[Entry], through_position:
             else:
                 target.push(part)
     player.current_position = through_position
-    player.since_dummies += len(fresh)
-    if 0 < player.settings.dummy_every <= player.since_dummies:
-        player.since_dummies = 0
+    player.entries_since_dummies += len(fresh)
+    if 0 < player.settings.dummy_every <= player.entries_since_dummies:
+        player.entries_since_dummies = 0
         push_dummies(player)
     for target in player.targets.values():
         send_next(player, target)

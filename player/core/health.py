@@ -19,7 +19,7 @@ class HealthVerdict(Enum):
     """The result of a health check of a connected target."""
 
     WAIT = "nothing is due"
-    BEAT = "send it a heartbeat"
+    HEARTBEAT = "send it a heartbeat"
     NO_RESPONSE = "it does not respond"
     NO_PROGRESS = "it acknowledges nothing"
 
@@ -106,4 +106,4 @@ class Health:
             return HealthVerdict.NO_RESPONSE
         if self.heartbeats_without_progress >= settings.stuck_heartbeats << doublings:
             return HealthVerdict.NO_PROGRESS
-        return HealthVerdict.BEAT
+        return HealthVerdict.HEARTBEAT

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 NOTHING = -1
-"""In place of a position: before the first one there is."""
+"""In place of a position: before the first one."""
 
 
 class Entry:
@@ -43,7 +43,7 @@ class Part:
 
 
 def dummy(position: int) -> Part:
-    """Nothing, at a position."""
+    """A dummy part at a position."""
     return Part(position, None, 0)
 
 

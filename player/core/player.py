@@ -158,7 +158,7 @@ class Player(PlayerState):
     # --- inputs: time, and the set of targets -------------------------------------------------------------
 
     def tick(self, now_ms: int) -> None:
-        """Time has passed; sooner than `deadline_ms` nothing happens."""
+        """Handles the passing of time; sooner than `deadline_ms` nothing happens."""
         self._set_clock(now_ms)
         if not self.deposed:
             for target in self.targets.values():
@@ -203,7 +203,7 @@ class Player(PlayerState):
         ready, self.outbox = self.outbox, PlayerReady()
         return ready
 
-    # --- within -------------------------------------------------------------------------------------------
+    # --- private ------------------------------------------------------------------------------------------
 
     def _set_clock(self, now_ms: int) -> None:
         if now_ms > self.now_ms:

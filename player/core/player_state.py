@@ -17,6 +17,7 @@ class PlayerState:
     __slots__ = (
         "current_position",
         "deposed",
+        "entries_since_dummies",
         "log_id",
         "max_removed_term",
         "now_ms",
@@ -25,7 +26,6 @@ class PlayerState:
         "random",
         "route",
         "settings",
-        "since_dummies",
         "start_due_ms",
         "started",
         "targets",
@@ -57,7 +57,7 @@ class PlayerState:
         self.start_due_ms = now_ms + settings.start_timeout_ms
         self.current_position = NOTHING
         """The last position of the main stream; at the start, the position before its first."""
-        self.since_dummies = 0
+        self.entries_since_dummies = 0
         self.unrouted = 0
         """Parts for unknown targets."""
         self.deposed = False

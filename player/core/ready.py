@@ -20,19 +20,19 @@ class RangeRead:
 
 
 class PlayerReady:
-    """Each thing is handed out once; to be done in the order of the attributes below.
+    """The driver executes each action once, in the order of the attributes below.
 
     Attributes:
-        closes: (target, its term, why): close this stream; nothing is written to it any more. `why` is empty
+        closes: (target, its term, why): close this stream, and write nothing more to it. `why` is empty
             where the close was requested, or `stopped` or `deposed` gives the reason.
         hellos: (target, Hello): open a stream and send this on it.
         batches: (target, its term, Batch): write it, then `on_written`.
         heartbeats: (target, its term): send it a heartbeat.
         fetches: reads of the log for recoveries.
-        start_position: read the main stream from there on; None but once.
+        start_position: read the main stream from there on; not None only once.
         stopped: (target, why): nothing more is sent to it until `resume`.
-        unrouted: the first unknown target of a part; None but once.
-        deposed: a target has seen a newer player's term: end this player; nothing else comes out any more.
+        unrouted: the first unknown target of a part; not None only once.
+        deposed: a target has seen a newer player's term: end this player; no other action follows.
     """
 
     __slots__ = (

@@ -10,7 +10,7 @@ NEVER_MS = 1 << 62
 
 @dataclass(frozen=True)
 class Bound:
-    """So many entries, and so many bytes of payload, whichever is reached first; one entry always fits."""
+    """A limit on entries and on bytes of payload, whichever is reached first; one entry always fits."""
 
     entries: int
     size_bytes: int
@@ -27,23 +27,23 @@ class PlayerSettings:
     batch: Bound = Bound(1000, 1 << 20)
     """One message. gRPC takes 4 MB by default, and an entry larger than this goes alone."""
     window: Bound = Bound(10_000, 8 << 20)
-    """Sent and not acknowledged."""
+    """The limit on what is sent and not acknowledged."""
     normal: Bound = Bound(10_000, 16 << 20)
-    """Queued from the main stream. A target with a longer queue recovers from the log."""
+    """The limit of the queue from the main stream. A target with a longer queue recovers from the log."""
     catchup: Bound = Bound(10_000, 16 << 20)
-    """Queued from a recovery: nothing is read while it is full. One fetch may exceed it."""
+    """The limit of the queue from a recovery: nothing is read while it is full. One fetch may exceed it."""
     dummy_every: int = 1000
     """Entries of the main stream between two checks for targets far behind it; 0 for never."""
     quiet_ms: int = 10_000
-    """A target that is behind the main stream for so long, and was sent nothing, is sent a dummy. Else
+    """A target that is behind the main stream for this time, and was sent nothing, is sent a dummy. Else
     others' entries and markers of transactions, once deleted by retention, would look like lost entries.
     0 for never."""
     heartbeat_ms: int = 500
     silent_heartbeats: int = 6
-    """After so many heartbeats without a message the stream is aborted; with unacknowledged entries, after
-    twice as many each time in a row: a batch may take long on its way, and heartbeats are behind it."""
+    """After this number of heartbeats without a message the stream is aborted; with unacknowledged entries
+    after twice as many each time in a row: a large batch may delay the heartbeats behind it."""
     stuck_heartbeats: int = 60
-    """After so many heartbeats with unacknowledged entries and no acknowledgement the stream is aborted;
+    """After this number of heartbeats with unacknowledged entries and no acknowledgement it is aborted;
     after twice as many each time in a row."""
     hello_timeout_ms: int = 3000
     start_timeout_ms: int = 5000
@@ -51,7 +51,7 @@ class PlayerSettings:
     backoff_ms: int = 50
     longest_backoff_ms: int = 5000
     slow_overflows: int = 3
-    """After so many overflows in a row the target is reported as one that cannot keep up."""
+    """After this number of overflows in a row the target is reported as one that cannot keep up."""
 
     def __post_init__(self) -> None:
         if min(self.heartbeat_ms, self.hello_timeout_ms, self.start_timeout_ms, self.slow_overflows) < 1:

@@ -25,7 +25,7 @@ class LinkState(Enum):
     """It has responded, and the main stream has not started."""
     OPEN = "open"
     STOPPED = "stopped"
-    """Until `Player.resume`."""
+    """It gets nothing until `Player.resume`."""
 
 
 class Target:
@@ -53,7 +53,7 @@ class Target:
     def __init__(self, name: str, first_position: int, now_ms: int) -> None:
         self.name = name
         self.first_position = first_position
-        """Its first position if it has none stored."""
+        """The first position of a target without a stored one."""
         self.link = LinkState.DISCONNECTED
         self.term = 0
         """Its stream's term; 0 before the first stream."""
@@ -84,7 +84,7 @@ class Target:
         return self.link in (LinkState.HANDSHAKE, LinkState.ANSWERED, LinkState.OPEN)
 
     @property
-    def awaits_first_answer(self) -> bool:
+    def awaits_first_connection(self) -> bool:
         """True until its first connection attempt has succeeded or failed."""
         return self.link in (LinkState.DISCONNECTED, LinkState.HANDSHAKE) and not self.health.failures
 

@@ -81,7 +81,7 @@ class TargetQueue:
 
     @property
     def has_sent_all(self) -> bool:
-        """Nothing is queued, and everything sent is acknowledged."""
+        """True if nothing is queued, and everything sent is acknowledged."""
         return self.state is QueueState.NORMAL and not self.popped and not self.has_waiting
 
     @property

@@ -1,7 +1,7 @@
 """The one timer of a driver.
 
 Owns: its due time. Invariants: it fires at the core's deadline or before, which does no harm. So it is set
-anew only where the deadline may be earlier than before: to check all targets with each acknowledgement would
+again only where the deadline may be earlier than before: to check all targets with each acknowledgement would
 cost more than the acknowledgement.
 """
 

@@ -25,19 +25,19 @@ class TargetCounters:
 
     def __init__(self) -> None:
         self.streams = 0
-        """Opened, whether or not a target responded."""
+        """Streams that were opened, whether or not a target responded."""
         self.recoveries = 0
         """Streams on which something was missed, and read from the log."""
         self.fetches = 0
         """Reads for recoveries."""
         self.batches = 0
         self.parts = 0
-        """Dummies not counted."""
+        """Parts without dummies."""
         self.dummies = 0
         self.sent_bytes = 0
-        """Of payload."""
+        """Bytes of payload."""
         self.acknowledgements = 0
-        """Answers to heartbeats counted, too."""
+        """Acknowledgements received, responses to heartbeats included."""
 
     def count_batch(self, batch: Batch) -> None:
         parts = batch.parts

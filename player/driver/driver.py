@@ -184,7 +184,7 @@ class PlayerDriver:
         self._step_and_reschedule(self.core.tick)
 
     def _execute(self, ready: PlayerReady) -> None:
-        """In the order of its attributes."""
+        """Executes the actions of a step, in the order of the attributes."""
         for name, target_term, why in ready.closes:
             self._close(name, target_term, why)
             self._is_deadline_stale = True  # a backoff has begun

@@ -45,7 +45,7 @@ class TargetStatus:
     """The number of streams in a row without an acknowledgement."""
     stopped_because: str
     closed_because: str
-    """Why its last stream ended, or was closed; empty once a later one has acknowledged."""
+    """The reason why its last stream ended; empty once a later one has acknowledged."""
 
 
 @dataclass(frozen=True, slots=True)

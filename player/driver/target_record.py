@@ -22,7 +22,7 @@ class TargetEndpoint(NamedTuple):
     first_position: int = 0
     from_earliest: bool = False
     """It begins at the log's beginning at the time of its first handshake, and not at `first_position`, which
-    may be deleted by then."""
+    may be deleted later."""
 
 
 class TargetRecord:

@@ -107,7 +107,7 @@ class TargetStream:
         self.open(address, Handshake(hello, handshake.topic, handshake.partition))
 
     async def _has_position(self, address: str, handshake: Handshake) -> bool:
-        """Finds out whether the target has a stored position, without storing one, which would stay for good.
+        """Finds out whether the target has a stored position, without storing one, which would be permanent.
 
         Terms of (0, 0) are above none: it responds with Stale, and the terms that it has stored, if any.
         """

@@ -109,7 +109,7 @@ class _TargetBatch:
         self.last: Record | None = None
         self.max_timestamp = 0
         self.is_untouched = True
-        """None has another value."""
+        """Whether no record got another value."""
 
     def add(self, data: Buffer, record: Record) -> None:
         if self.last is None or record.timestamp > self.max_timestamp:

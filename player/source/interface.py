@@ -76,7 +76,7 @@ class Source(Protocol):
         `max_bytes`. Waits up to `wait_s` where there is nothing yet, and returns at once when there is.
 
         Several reads may be under way at once: the main stream's, which may wait, and those of recoveries,
-        which may not (`wait_s` 0) and so must not stand behind it. Raises RangeLost, SourceClosed.
+        which may not (`wait_s` 0) and so must not be queued behind it. Raises RangeLost, SourceClosed.
         """
 
     async def close(self) -> None: ...

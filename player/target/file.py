@@ -2,11 +2,11 @@
 
     store = FileStore("marks", apply)      # apply(delivered)
 
-What is guaranteed: records come in order, none is left out, and those up to the mark never come again. A
-crash between the effects and the mark is what remains: after it the records since the mark come again, in
-the same order and with the same offsets, perhaps in other groups (`Delivered.entries` are the same). That is
-at least once. An application makes it exactly once by keeping with its effects how far they go: the highest
-`position` of an entry for each `log_id`, and skipping what is at or below it.
+Guarantees: records are applied in order, none is left out, and those up to the mark are never applied
+again. A crash between the effects and the mark is the exception: after it the records since the mark are
+applied again, in the same order and with the same offsets, perhaps in other groups (`Delivered.entries` are
+the same). That is at least once. An application makes it exactly once by keeping with its effects how far
+they go: the highest `position` of an entry for each `log_id`, and skipping what is at or below it.
 
 While it applies, a lock is held: a process that replaces this one begins when that is over, or fails
 after `timeout_s`; after the other's handshake, this one applies nothing more. The lock (flock) holds on one

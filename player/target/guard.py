@@ -40,7 +40,7 @@ about savepoints."""
 
 @functools.lru_cache(maxsize=128)
 def forbidden_words(statement: str) -> str | None:
-    """With which words one of the statements in this text begins that an application may not use."""
+    """Returns the first words of a statement in this text that an application may not use; empty for none."""
     found = _FORBIDDEN.search(_QUOTED.sub(" ", statement))
     return found and " ".join(found[1].upper().split())
 

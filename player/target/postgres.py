@@ -44,7 +44,7 @@ CREATE TABLE IF NOT EXISTS lockstep_player_marks (
     position bigint NOT NULL
 )"""
 _TABLE_LOCK: Final = 5_498_230_117
-"""Of those who make the table at once: PostgreSQL would have one of them fail."""
+"""The advisory lock for creating the table: PostgreSQL fails one of two that do so at once."""
 _SETTINGS: Final = """
 SELECT set_config('idle_in_transaction_session_timeout', %s, false), CASE
 WHEN current_setting('synchronous_commit') = 'off' THEN set_config('synchronous_commit', 'on', false) END

@@ -27,13 +27,13 @@ class LogName(NamedTuple):
 
 
 class EntryRecords(NamedTuple):
-    """This target's records of one entry of the log: never cut otherwise, however often they come."""
+    """This target's records of one entry of the log: the same records each time that the entry is sent."""
 
     position: int
     records: Sequence[Record]
     """Each with its `offset`, `timestamp` (ms since 1970), `key`, `value` and `headers`."""
     partition: int = 0
-    """Of the topic: the offsets are there."""
+    """The partition of the topic that the offsets are of."""
 
 
 class Delivered:

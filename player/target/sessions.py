@@ -40,12 +40,12 @@ from lockstep.protocol.records.record import Record
 T = TypeVar("T")
 
 MAX_REASON_CHARS: Final = 500
-"""Of an error's text, as it is sent to the player."""
+"""The most characters of an error's text that is sent to the player."""
 
 SHUTTING_DOWN: Final = "the target is shutting down"
 
 POSITION_INTERVAL_S: Final = 0.5
-"""While a stream is not read, for want of room, its heartbeats are not seen: so often the target sends its
+"""While a stream is not read, its heartbeats are not seen: the target then sends its
 position without a heartbeat."""
 
 _log: Final = logging.getLogger(__name__)
@@ -57,10 +57,10 @@ class TargetSettings:
 
     transaction_entries: int = 1000
     transaction_bytes: int = 4 << 20
-    """What one transaction takes at most of what waits: while it runs, others wait for the store."""
+    """The most waiting entries in one transaction: while it runs, other logs wait for the store."""
     waiting_entries: int = 4000
     waiting_bytes: int = 8 << 20
-    """With so much waiting of one log, no more is read from its stream."""
+    """The bytes waiting of one log from which its stream is not read."""
     logs: int = 1000
     """Each has a thread and a connection of the store."""
     idle_s: float = 300.0
@@ -84,7 +84,7 @@ class StoreSessions:
         self._is_inline = inline
         self._logs: dict[str, _TargetLog] = {}
         self._closing: set[asyncio.Task[None]] = set()
-        """Of logs that were let go."""
+        """The tasks of logs that were closed."""
         self._is_closed = False
 
     def open_session(self, handshake: Handshake, responder: Responder) -> StoreSession:
@@ -106,7 +106,7 @@ class StoreSessions:
         return session
 
     async def close(self) -> None:
-        """End all streams; what runs is finished first, what waits is dropped: it comes again."""
+        """Ends all streams; running transactions finish, waiting entries are dropped and sent again later."""
         self._is_closed = True
         self._store.stop()
         await asyncio.gather(*[log.close(SHUTTING_DOWN) for log in self._logs.values()], *self._closing)
@@ -195,17 +195,17 @@ class _Failures:
         self.clear()
 
     def clear(self) -> None:
-        """Something was stored."""
+        """Resets the failures: something was stored."""
         self._raised_at: object = None
         self._count = 0
 
-    def log(self, log_id: str, error: Exception, place: str, words: str) -> None:
+    def log(self, log_id: str, error: Exception, records_text: str, words: str) -> None:
         frames = [(frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__)]
         raised_at = (type(error), frames[-1:])
         self._count = self._count + 1 if raised_at == self._raised_at else 1
         self._raised_at = raised_at
         if self._count == 1:
-            at = f" at {place}" if place else ""
+            at = f" at {records_text}" if records_text else ""
             _log.error("%s: the stream ends%s", log_id, at, exc_info=error)
         else:
             times = f"{self._count} times in a row"
@@ -228,16 +228,16 @@ class _TargetLog:
         """The open stream whose Hello was accepted last."""
         self._handshakes: deque[StoreSession] = deque()
         self._waiting: deque[tuple[Accepted, Batch]] = deque()
-        """Received from the current stream, and not being stored."""
+        """Entries received from the current stream that are not being stored."""
         self._waiting_entries = 0
         self._waiting_bytes = 0
         self._room = asyncio.Event()
         self._work: asyncio.Task[None] | None = None
         self._failures = _Failures()
         self._failed_position = NOTHING
-        """Up to there, each entry has a transaction of its own: one of them has failed."""
+        """The position up to which each entry has a transaction of its own: one of them has failed."""
         self._last_stream_s = 0.0
-        """When a stream came or went for the last time, by the loop's clock."""
+        """The loop time at which a stream last began or ended."""
 
     # --- from the streams -------------------------------------------------------------------------------
 
@@ -264,7 +264,7 @@ class _TargetLog:
         self._start_work()
 
     def drop(self, session: StoreSession) -> None:
-        """The stream is over: what waits of it will come again."""
+        """The stream has ended: its waiting entries will be sent again."""
         if session is self._current:
             self._current = None
             self._waiting.clear()
@@ -353,7 +353,7 @@ class _TargetLog:
                 await self._run(lambda: self._apply(session.handshake, previous, parts, mark))
         except Exception as error:
             self._failed_position = mark.position
-            return await self._fail(session, error, _place(session.handshake, parts, error))
+            return await self._fail(session, error, _records_text(session.handshake, parts, error))
         except BaseException:
             session.end("what was received could not be stored")  # or what follows would be, without it
             raise
@@ -386,18 +386,18 @@ class _TargetLog:
         self._room.set()
         return parts, mark
 
-    async def _fail(self, session: StoreSession, error: Exception, place: str = "") -> None:
+    async def _fail(self, session: StoreSession, error: Exception, records_text: str = "") -> None:
         """Ends the stream, and forgets the store's state.
 
         Args:
-            place: the records that could not be stored, in words.
+            records_text: the records that could not be stored, in words.
         """
         if isinstance(error, StaleTerms):
             _log.info("%s: %s", session.handshake.hello.log_id, error)
             session.reject(error.mark)
         else:
-            words = f"{place}{': ' if place else ''}{type(error).__name__}: {error}"
-            self._failures.log(session.handshake.hello.log_id, error, place, words)
+            words = f"{records_text}{': ' if records_text else ''}{type(error).__name__}: {error}"
+            self._failures.log(session.handshake.hello.log_id, error, records_text, words)
             session.end(words)
         await self._close_store()
 
@@ -445,7 +445,7 @@ def _run_call(call: Callable[[], T]) -> T:
     raise RuntimeError(f"{type(leaked).__name__}, which was not caught") from leaked
 
 
-def _place(handshake: Handshake, parts: Sequence[Part], error: Exception) -> str:
+def _records_text(handshake: Handshake, parts: Sequence[Part], error: Exception) -> str:
     """The topic, partition and offsets of the records of some parts, in words; of several records also the
     one that `apply` had in hand when it raised, as far as its variables show."""
     if not parts:

@@ -100,7 +100,7 @@ class SqliteStore:
             raise
 
     def stop(self) -> None:
-        """Nothing here waits for long."""
+        """Does nothing: nothing here waits for long."""
 
 
 class SqliteLog:
@@ -113,7 +113,7 @@ class SqliteLog:
         self._log_id = log_id
         self._apply = apply
         self._writing = writing
-        """Of this process's logs one writes at a time; SQLite would have the others sleep, and look again."""
+        """A lock for the writes of this process's logs; SQLite would make waiting writers sleep and poll."""
         self._is_guarded = False
         self._refused: str | None = None
         connection.set_authorizer(self._authorize)

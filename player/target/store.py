@@ -1,7 +1,7 @@
 """The interface of a target's store: the mark of each log, stored with the changes of the entries.
 
 Owns: the interface, and no code. `sqlite` and `postgres` implement it in one transaction; `file` cannot, and
-describes what that means. Another store must keep to the rules of `StoredLog`: all safety rests on them.
+describes what that means. Another store must follow the rules of `StoredLog`: all safety depends on them.
 """
 
 from __future__ import annotations
@@ -56,4 +56,4 @@ class TargetStore(Protocol):
         """Called in the thread that will use it."""
 
     def stop(self) -> None:
-        """The target ends, for good: waits for other processes are ended. Called from another thread."""
+        """The target ends: waits for other processes are ended. Called from another thread."""

@@ -71,9 +71,9 @@ class TargetPosition:
     def __init__(self, log_id: str, stored: Mark | None) -> None:
         self.log_id = log_id
         self.mark = stored or Mark(log_id, 0, 0, NOTHING)
-        """As it is stored, but for a handshake that is being persisted."""
+        """The stored mark, with a handshake that is still being persisted."""
         self.received_position = self.mark.position
-        """Of the last part received; what lies above the mark is being stored."""
+        """The position of the last received part; parts above the mark are being stored."""
 
     def hello(self, hello: Hello) -> Mark:
         """The mark to persist now. Raises StaleTerms, and StreamRejected for another log.

@@ -43,10 +43,10 @@ from lockstep.player.target.records import Delivered, EntryRecords, LogName
 
 MAX_PAUSE_S: Final = 5.0
 MAX_REASON_CHARS: Final = 300
-"""Of a response that is no 2xx, in characters."""
+"""The characters of a failed response that the error has."""
 _READ_BYTES: Final = 64 * 1024
-"""Of a response; after more than that the connection is not used again."""
-_PASSING: Final = frozenset({408, 425, 429})
+"""The bytes of a response that are read; after a longer one the connection is not used again."""
+_RETRIABLE_STATUSES: Final = frozenset({408, 425, 429})
 _FAILURES: Final = (OSError, http.client.HTTPException)
 
 
@@ -126,7 +126,7 @@ class _Poster:
             self._connection = None
 
     def _post(self, key: str, body: bytes) -> None:
-        """Until it is taken. Raises WebhookFailed, TargetStopped."""
+        """Repeats the request until it succeeds. Raises WebhookFailed, TargetStopped."""
         webhook = self._webhook
         deadline = time.monotonic() + webhook.retry_timeout_s
         pause_s = webhook.first_pause_s
@@ -142,7 +142,7 @@ class _Poster:
                 if 200 <= status < 300:
                     return
                 failure = f"{status} to {key}: {words}"
-                if status < 500 and status not in _PASSING:
+                if status < 500 and status not in _RETRIABLE_STATUSES:
                     raise WebhookFailed(failure)
             if time.monotonic() + pause_s > deadline:
                 raise WebhookFailed(failure)
@@ -153,12 +153,12 @@ class _Poster:
         headers = {**self._webhook.headers, "Idempotency-Key": key}
         if self._connection is not None:  # a server may end a connection that was idle, at any time
             with contextlib.suppress(ConnectionError, http.client.RemoteDisconnected):
-                return self._answer(self._connection, body, headers)
+                return self._exchange(self._connection, body, headers)
             self.close()
         self._connection = self._connect()
-        return self._answer(self._connection, body, headers)
+        return self._exchange(self._connection, body, headers)
 
-    def _answer(
+    def _exchange(
         self, connection: http.client.HTTPConnection, body: bytes, headers: Mapping[str, str]
     ) -> tuple[int, str]:
         connection.request("POST", self._webhook.path, body, headers)

@@ -11,7 +11,7 @@ A frame is a 4-byte length of what follows, a kind, and the body; numbers are bi
 | 3 heartbeat | |
 | 4 greeted, 6 acknowledged | int64 position |
 | 5 stale | int64 player term, target term |
-| 7 ended | why, in words |
+| 7 ended | the reason, as text |
 | 8 batch of a log that is several partitions | as 2; before the payloads for each part int32 partition, |
 | | -1 with a dummy |
 
@@ -26,7 +26,7 @@ from struct import Struct, error
 from lockstep.player.core.messages import Batch, Hello, Part
 from lockstep.player.transport.interface import Handshake, Malformed, StreamEvents
 
-HELLO, BATCH, BEAT, GREETED, STALE, ACKNOWLEDGED, ENDED, BATCH_OF_SEVERAL = range(1, 9)
+HELLO, BATCH, HEARTBEAT, GREETED, STALE, ACKNOWLEDGED, ENDED, BATCH_OF_SEVERAL = range(1, 9)
 MAGIC = b"lockstep player 1"
 
 _HELLO = Struct(f">B{len(MAGIC)}sqqqiI")
@@ -39,7 +39,7 @@ _POSITION = Struct(">IBq")
 _TERMS = Struct(">IBqq")
 _KIND = Struct(">IB")
 
-HEARTBEAT = _KIND.pack(1, BEAT)
+HEARTBEAT_FRAME = _KIND.pack(1, HEARTBEAT)
 
 
 def hello_frame(handshake: Handshake) -> bytes:
@@ -84,7 +84,7 @@ def from_player(frame: memoryview) -> Handshake | Batch | None:
     try:
         if kind in (BATCH, BATCH_OF_SEVERAL):
             return _parse_batch(frame, kind == BATCH_OF_SEVERAL)
-        if kind == BEAT:
+        if kind == HEARTBEAT:
             return None
         if kind == HELLO:
             return _parse_hello(frame)

@@ -105,7 +105,7 @@ def _bind(
     parsed: str | tuple[str, int],
     credentials: grpc.ServerCredentials | None,
 ) -> str:
-    """Have gRPC bind every address of the host at one port; the address with that port. Raises OSError.
+    """Makes gRPC bind every address of the host at one port; returns the address with it. Raises OSError.
 
     By itself gRPC is content with one of them, and only its own log has the error of the others.
     """

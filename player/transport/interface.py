@@ -57,7 +57,7 @@ class Stream(Protocol):
         """Requests an acknowledgement."""
 
     def close(self) -> None:
-        """Close it for good; no event follows."""
+        """Closes it; no event follows."""
 
 
 def too_large(batch: Batch, message_bytes: int, limit_bytes: int) -> str:
@@ -123,4 +123,4 @@ class Server(Protocol):
         """Listen at `host:port` (port 0: any) or `unix:/path`; the address to dial. Raises OSError."""
 
     async def close(self, grace_s: float = 5.0) -> None:
-        """Take no more streams, and end the open ones; sending their last messages may take so long."""
+        """Stops accepting streams and ends the open ones; sending their last messages may take `grace_s`."""

@@ -2,7 +2,7 @@
 
 Invariants: a stream's messages are handed to its session in order; nothing is read while the session has no
 room (so a player's disconnect is noticed only afterwards); of the pending acknowledgements only the newest is
-sent. A frame that is malformed, or out of its place, ends its connection with a reason, and no other.
+sent. A frame that is malformed, or out of order, ends its own connection with a reason, and no other.
 `on_closed` is the last call to a session. Does not: encrypt, know terms, or store.
 """
 
@@ -64,7 +64,7 @@ class RawServer:
         try:
             sockets = bind_all(*parsed)
             for each in sockets:
-                each.listen()  # uvloop does so too, but keeps a failure to itself
+                each.listen()  # uvloop does so too, but does not report a failure
         except OSError as error:
             for each in sockets:
                 each.close()

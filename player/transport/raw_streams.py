@@ -62,11 +62,11 @@ class RawStream(asyncio.BufferedProtocol):
         self._reader = FrameReader(message_bytes)
         self._transport: Any = None
         self._first = frames.hello_frame(handshake)
-        """What is to be sent once the connection is open."""
+        """The handshake, to be sent once the connection is open."""
         self._is_paused = True
-        """Too much waits to be sent, or there is no connection yet."""
+        """Whether too much waits to be sent, or there is no connection yet."""
         self._write_pending = False
-        """`on_written` is due for a batch."""
+        """Whether `on_written` is due for a batch."""
         self._heartbeat_pending = False
         self._is_closed = False
         self.dialing = asyncio.get_running_loop().create_task(self._dial(address))
@@ -93,7 +93,7 @@ class RawStream(asyncio.BufferedProtocol):
         if self._is_paused:
             self._heartbeat_pending = True
         elif not self._is_closed:
-            self._transport.write(frames.HEARTBEAT)
+            self._transport.write(frames.HEARTBEAT_FRAME)
 
     def close(self) -> None:
         if self._is_closed:
@@ -125,7 +125,7 @@ class RawStream(asyncio.BufferedProtocol):
         self._is_paused = False
         if self._heartbeat_pending and not self._is_closed:
             self._heartbeat_pending = False
-            self._transport.write(frames.HEARTBEAT)
+            self._transport.write(frames.HEARTBEAT_FRAME)
         if self._write_pending and not self._is_closed:
             self._write_pending = False
             self._notify(self._events.on_written)

@@ -62,7 +62,7 @@ class OpenedBatch(NamedTuple):
 
     header: BatchHeader
     data: memoryview
-    parts: list[RecordSpan]
+    spans: list[RecordSpan]
 
 
 def open_batch(buf: Buffer, *, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPRESSED_BYTES) -> OpenedBatch:
@@ -77,11 +77,11 @@ def open_body(body: BatchBody, max_decompressed_bytes: int = DEFAULT_MAX_DECOMPR
     if header.record_count > MAX_RECORDS:
         raise MalformedBatch(f"{header.record_count} records in a batch, {MAX_RECORDS} are looked at")
     data = memoryview(body.data(max_decompressed_bytes))
-    return OpenedBatch(header, data, _parts(header, data))
+    return OpenedBatch(header, data, _read_spans(header, data))
 
 
-def _parts(header: BatchHeader, data: memoryview) -> list[RecordSpan]:
-    parts: list[RecordSpan] = []
+def _read_spans(header: BatchHeader, data: memoryview) -> list[RecordSpan]:
+    spans: list[RecordSpan] = []
     at, base_offset = 0, header.base_offset
     try:
         for _ in range(header.record_count):
@@ -98,7 +98,7 @@ def _parts(header: BatchHeader, data: memoryview) -> list[RecordSpan]:
             size, at = read_varint(data, at)
             if size < -1 or at + max(size, 0) > end or not 0 <= offset_delta <= header.last_offset_delta:
                 raise MalformedBatch(f"a record that does not fit its batch at {start}")
-            parts.append(
+            spans.append(
                 RecordSpan(base_offset + offset_delta, timestamp_delta, key, size >= 0, start, rest, end)
             )
             at = end
@@ -106,23 +106,23 @@ def _parts(header: BatchHeader, data: memoryview) -> list[RecordSpan]:
         raise MalformedBatch(f"{header.record_count} records announced, the data end before them") from None
     if at != len(data):
         raise MalformedBatch(f"{len(data) - at} bytes after the last record")
-    return parts
+    return spans
 
 
 def keyless_indexes(batch: OpenedBatch) -> list[int]:
     """The indexes of the records without a key."""
-    return [at for at, part in enumerate(batch.parts) if part.key is None]
+    return [at for at, span in enumerate(batch.spans) if span.key is None]
 
 
-def timestamps(header: BatchHeader, parts: Sequence[RecordSpan]) -> list[int]:
+def timestamps(header: BatchHeader, spans: Sequence[RecordSpan]) -> list[int]:
     """The timestamps of these records of a batch."""
-    return [wrap_int64(header.base_timestamp + part.timestamp_delta) for part in parts]
+    return [wrap_int64(header.base_timestamp + span.timestamp_delta) for span in spans]
 
 
 def overflowing_timestamps(batch: OpenedBatch) -> list[int]:
     """The indexes of the records whose timestamp has more than 64 bits."""
     base = batch.header.base_timestamp
-    stamps = [base + part.timestamp_delta for part in batch.parts]
+    stamps = [base + span.timestamp_delta for span in batch.spans]
     return [at for at, stamp in enumerate(stamps) if stamp != wrap_int64(stamp)]
 
 
@@ -139,49 +139,53 @@ def filter_batch(
     """Rebuilds the batch with these of its records, at least one, and with a delete horizon, if there is one.
 
     MalformedBatch where the result is no batch: the horizon, or its length, has too many bits."""
-    was = batch.header
+    header = batch.header
     if horizon_ms is None:
-        body = b"".join([batch.data[part.start : part.end] for part in kept])
+        body = b"".join([batch.data[span.start : span.end] for span in kept])
     else:
-        body = b"".join([_rebase_record(batch.data, part, was.base_timestamp - horizon_ms) for part in kept])
-    newest = was.max_timestamp
-    if not was.is_log_append_time:
-        newest = max(timestamps(was, kept))
-    return FilteredBatch(rebuild_batch(was, body, len(kept), newest, Codec(was.codec), horizon_ms), newest)
+        body = b"".join(
+            [_rebase_record(batch.data, span, header.base_timestamp - horizon_ms) for span in kept]
+        )
+    newest = header.max_timestamp
+    if not header.is_log_append_time:
+        newest = max(timestamps(header, kept))
+    return FilteredBatch(
+        rebuild_batch(header, body, len(kept), newest, Codec(header.codec), horizon_ms), newest
+    )
 
 
 def rebuild_batch(
-    was: BatchHeader, body: Buffer, count: int, newest: int, codec: Codec, horizon_ms: int | None = None
+    header: BatchHeader, body: Buffer, count: int, newest: int, codec: Codec, horizon_ms: int | None = None
 ) -> bytes:
     """Rebuilds a batch with other records. Raises as `filter_batch`.
 
     Args:
-        was: the header as it was, which stays as it is.
+        header: the former header, whose other fields are kept.
         body: the records, not compressed.
         newest: the largest timestamp among them.
         codec: what to compress them with.
     """
     records = compress(codec, body)
-    attributes = was.attributes & ~CODEC_MASK | codec
+    attributes = header.attributes & ~CODEC_MASK | codec
     try:
-        made = HEADER.pack(
-            was.base_offset,
+        packed = HEADER.pack(
+            header.base_offset,
             BATCH_HEADER_BYTES - LENGTH_PREFIX_BYTES + len(records),
-            was.leader_epoch,
-            was.magic,
+            header.leader_epoch,
+            header.magic,
             0,
             attributes if horizon_ms is None else attributes | DELETE_HORIZON_FLAG,
-            was.last_offset_delta,
-            was.base_timestamp if horizon_ms is None else horizon_ms,
+            header.last_offset_delta,
+            header.base_timestamp if horizon_ms is None else horizon_ms,
             newest,
-            was.producer_id,
-            was.producer_epoch,
-            was.base_sequence,
+            header.producer_id,
+            header.producer_epoch,
+            header.base_sequence,
             count,
         )
     except struct.error as error:
-        raise MalformedBatch(f"batch {was.base_offset} cannot be made again: {error}") from None
-    batch = bytearray(made)
+        raise MalformedBatch(f"batch {header.base_offset} cannot be made again: {error}") from None
+    batch = bytearray(packed)
     batch += records
     batch[_CRC_AT : _CRC_AT + 4] = crc_of(batch, 0, len(batch)).to_bytes(4, "big")
     return bytes(batch)
@@ -204,11 +208,11 @@ def replace_value(data: memoryview, start: int, end: int, value: bytes | None) -
     return bytes(record + body)
 
 
-def _rebase_record(data: memoryview, part: RecordSpan, by_ms: int) -> bytes:
+def _rebase_record(data: memoryview, span: RecordSpan, by_ms: int) -> bytes:
     """A record whose timestamp counts from another base."""
     body = bytearray(1)
-    write_varint(body, wrap_int64(part.timestamp_delta + by_ms))
-    body += data[part.rest : part.end]
+    write_varint(body, wrap_int64(span.timestamp_delta + by_ms))
+    body += data[span.rest : span.end]
     record = bytearray()
     write_varint(record, len(body))
     return bytes(record + body)

@@ -26,7 +26,7 @@ class CommittedReader:
         self._open: set[int] = set()
 
     def is_visible(self, records: Buffer, pos: int, header: BatchHeader) -> bool:
-        """Are the records of the batch at `pos` visible? To be called for each batch, in order.
+        """Returns whether the records of the batch at `pos` are visible; called for each batch, in order.
 
         Raises CorruptBatch, and MalformedBatch for a malformed marker.
         """

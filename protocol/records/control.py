@@ -80,6 +80,6 @@ def parse(buf: Buffer, pos: int = 0) -> ControlMarker:
         if kind not in (ControlKind.ABORT, ControlKind.COMMIT):
             return ControlMarker(ControlKind.OTHER, -1)
         _, coordinator_epoch = _VALUE.unpack_from(record.value or b"")
-    except error as cut:
-        raise MalformedBatch(f"the control record at {pos} is too short") from cut
+    except error as too_short:
+        raise MalformedBatch(f"the control record at {pos} is too short") from too_short
     return ControlMarker(ControlKind(kind), coordinator_epoch)

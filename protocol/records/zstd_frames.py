@@ -27,7 +27,7 @@ class ZstdBounds(NamedTuple):
     """The bounds of a whole stream, or of one frame in it."""
 
     max_output_bytes: int
-    """No decoder can produce more than this."""
+    """The most bytes that a decoder can produce."""
     window_bytes: int
     """The largest window that a frame requires of its decoder."""
 

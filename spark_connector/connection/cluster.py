@@ -36,10 +36,10 @@ from lockstep.protocol.messages.metadata import MetadataRequest, MetadataRequest
 T = TypeVar("T")
 
 _STALE_S: Final = 3.0
-"""Longer than an election: a broker that knows no leader for so long may be cut off from the others."""
+"""Longer than an election: a broker that knows no leader for this time may be partitioned from others."""
 _MISMATCH_TIMEOUT_S: Final = 1.0
-"""So long a client that was never served repeats a request at which the broker closes the connection: it may
-be about to stop, but its listener may also be of another kind."""
+"""The time in which a client that was never served repeats requests whose connection is closed: the
+broker may be about to stop, but its listener may also be of another kind."""
 NO_TOPIC: Final = "there is no such topic"
 NOT_CREATED: Final = (
     f"{NO_TOPIC}, and the brokers create none (auto.create.topics.enable=false): create it first"
@@ -93,7 +93,7 @@ class ClusterClient:
         self.close()
 
     def close(self) -> None:
-        """Closes all connections, for good."""
+        """Closes all connections, permanently."""
         self._is_closed = True
         for connection in self._connections.values():
             connection.close()

@@ -1,6 +1,6 @@
 """`python -m spark_connector.pipelines NAME …`: reads the command line, starts Spark where it is needed.
 
-Also by `spark-submit --py-files … spark_connector/pipelines/__main__.py NAME …`: then the master and the jars
+Also by `spark-submit --py-files … spark_connector/pipelines/__main__.py NAME …`: then the master and jars
 are spark-submit's. The result is one line of JSON on standard output, progress is on standard error. Exit
 status: 0 done, 1 it could not be done (one line has the reason), or an audit found differences, 2 wrong
 usage, 130 stopped by Ctrl-C.
@@ -45,17 +45,17 @@ def parser() -> argparse.ArgumentParser:
     root = argparse.ArgumentParser(
         prog="python -m spark_connector.pipelines", description="Data pipelines over Lockstep's topics."
     )
-    families = root.add_subparsers(dest="name", required=True, metavar="NAME")
+    commands = root.add_subparsers(dest="name", required=True, metavar="NAME")
     for name, (module, about) in PIPELINES.items():
-        command = families.add_parser(name, help=about, description=about)
+        command = commands.add_parser(name, help=about, description=about)
         default = default_bootstrap()
-        named = "the player's, or " if module is audit else ""
+        whose = "the player's, or " if module is audit else ""
         command.add_argument(
             "-b",
             "--bootstrap",
             default=default,
             metavar="HOST:PORT",
-            help=f"brokers (default {named}{default})",
+            help=f"brokers (default {whose}{default})",
         )
         command.add_argument(
             "--command-config",
@@ -115,15 +115,15 @@ def summary_line(text: str) -> str:
     and where Java failed, its second line."""
     lines = [line.rstrip() for line in text.splitlines() if line.strip()]
     if _TRACEBACK in text:
-        raised = [line for line in lines[_after(lines) :] if _RAISED.match(line)]
+        raised = [line for line in lines[_traceback_end(lines) :] if _RAISED.match(line)]
         lines = raised[:1] or lines
     elif text.startswith(_PY4J) and len(lines) > 1:
         lines = [lines[1].removeprefix(": ")]
     return lines[0].removeprefix("spark_connector.pipelines.failures.PipelineFailed: ") if lines else ""
 
 
-def _after(lines: Sequence[str]) -> int:
-    """The line after the head of the last traceback."""
+def _traceback_end(lines: Sequence[str]) -> int:
+    """The number of the line after the first one of the last traceback."""
     return max(number for number, line in enumerate(lines) if _TRACEBACK in line) + 1
 
 

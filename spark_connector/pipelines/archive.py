@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-_LOOK_S: Final = 0.5
+_POLL_S: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class ArchiveSettings:
     records_per_batch: int = 200_000
     every: str | None = None
     files_per_hour: int = 1
-    """The files of each topic, batch and hour: so many tasks share the records of one hour."""
+    """The number of files of each topic, batch and hour: as many tasks share the records of one hour."""
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Kafka's client properties of TLS and SASL."""
 
@@ -106,7 +106,7 @@ def _await_query(query: StreamingQuery, progress: ProgressReporter) -> dict[str,
     progress.at(0)
     ended = False
     while not ended:
-        ended = query.awaitTermination(_LOOK_S)
+        ended = query.awaitTermination(_POLL_S)
         for each in query.recentProgress:
             if each["batchId"] <= last_batch or not each["numInputRows"]:
                 continue

@@ -98,7 +98,7 @@ def run(spark: SparkSession, settings: AuditSettings, progress: ProgressReporter
         )
     log = _log(settings)  # after the stores, so that it reaches at least as far
     for name, snapshot in snapshots.items():
-        _same_log(name, snapshot.marks, route_config.topic, log)
+        _check_same_topic(name, snapshot.marks, route_config.topic, log)
     positions = list(_positions(route_config, snapshots, log))
     ahead = [each for each in positions if each.mark >= log.ends[each.partition]]
     expected = _expected_records(spark, settings, log, positions)
@@ -146,8 +146,8 @@ def _log(settings: AuditSettings) -> _Log:
     return _Log(cluster_id, known.topic_id, starts, ends, "compact" in cleanup, encoded, log_ids)
 
 
-def _same_log(name: str, marks: Mapping[str, int], topic: str, log: _Log) -> None:
-    """PipelineFailed where a target has marks, but none of this topic's: nothing would be compared, and
+def _check_same_topic(name: str, marks: Mapping[str, int], topic: str, log: _Log) -> None:
+    """Raises PipelineFailed where a target has marks but none of this topic: nothing would be compared, and
     no difference found. A target without marks has received nothing yet; a target of other topics alone
     cannot be distinguished from one of another cluster."""
     if marks and log.log_ids.keys().isdisjoint(marks):

@@ -28,11 +28,11 @@ from lockstep.protocol.messages.create_topics import (
 from lockstep.protocol.messages.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
 from spark_connector.connection import BrokerError, ClusterClient
 from spark_connector.pipelines.failures import PipelineFailed
-from spark_connector.pipelines.topic_queries import NEW_TOPIC_ERRORS, config_of, marker_batches
+from spark_connector.pipelines.topic_queries import NEW_TOPIC_ERRORS, config_of, high_watermarks
 
 UNLIMITED_RETENTION: Final = {"retention.ms": "-1", "retention.bytes": "-1"}
 """The configuration of topics made here: events have their own times, which may be long ago."""
-_STAMPED: Final = "message.timestamp.type"
+_TIMESTAMP_TYPE: Final = "message.timestamp.type"
 _NAME_ANOTHER: Final = "name another topic (events: --prefix, replay: --into)"
 
 
@@ -82,9 +82,9 @@ def claim_topic(
         )
     if found is None:
         _check_empty(cluster, topic, path)
-        if config_of(cluster, topic, _STAMPED) == "LogAppendTime":
+        if config_of(cluster, topic, _TIMESTAMP_TYPE) == "LogAppendTime":
             raise PipelineFailed(
-                f"topic {topic} has {_STAMPED}=LogAppendTime and would lose the records' own times: "
+                f"topic {topic} has {_TIMESTAMP_TYPE}=LogAppendTime and would lose the records' own times: "
                 "set CreateTime"
             )
         found = _write_new(
@@ -105,7 +105,7 @@ def claim_topic(
 
 
 def _check_empty(cluster: ClusterClient, topic: str, path: Path) -> None:
-    for partition, end in marker_batches(cluster, topic).items():
+    for partition, end in high_watermarks(cluster, topic).items():
         if end:
             raise PipelineFailed(
                 f"topic {topic}, partition {partition} has {end} records, and {path} is not there: "

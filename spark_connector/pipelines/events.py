@@ -57,17 +57,17 @@ def run(settings: EventSettings, progress: ProgressReporter) -> dict[str, Any]:
     began = time.monotonic()
     with ClusterClient(settings.bootstrap, properties=settings.properties) as cluster:
         appenders = _appenders(cluster, settings)
-        waiting = {place: each.position for place, each in appenders.items()}
+        waiting = {topic_partition: each.position for topic_partition, each in appenders.items()}
         chosen = lru_cache(_KEYS_REMEMBERED)(partition_of)
         added = 0
         progress.at(0)
         for number in range(-(-shape.events // BLOCK_EVENTS)):
             for topic, key, value, timestamp_ms, headers in event_data.block(shape, number):
-                place = topic, chosen(key, settings.partitions)
-                if waiting[place]:
-                    waiting[place] -= 1
+                topic_partition = topic, chosen(key, settings.partitions)
+                if waiting[topic_partition]:
+                    waiting[topic_partition] -= 1
                 else:
-                    appenders[place].add((value, key, timestamp_ms, headers))
+                    appenders[topic_partition].add((value, key, timestamp_ms, headers))
                     added += 1
             progress.at(min((number + 1) * BLOCK_EVENTS, shape.events))
         for appender in appenders.values():

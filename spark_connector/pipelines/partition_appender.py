@@ -207,8 +207,10 @@ class PartitionAppender:
         return builder.build()
 
     def _end(self) -> int:
-        place = self._claim.topic, self._partition
-        return list_offsets(self._cluster, {place: LATEST}, retriable=NEW_TOPIC_ERRORS)[place]
+        topic_partition = self._claim.topic, self._partition
+        return list_offsets(self._cluster, {topic_partition: LATEST}, retriable=NEW_TOPIC_ERRORS)[
+            topic_partition
+        ]
 
     def _wait(self) -> None:
         time.sleep(_PAUSE_S)

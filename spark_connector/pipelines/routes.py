@@ -95,7 +95,7 @@ def _parse(document: Mapping[str, Any], directory: Path) -> RouteConfig:
 
 
 class TargetRouter:
-    """Chooses, record by record; of one process."""
+    """Chooses the targets of each record, in one process."""
 
     def __init__(self, route_config: RouteConfig) -> None:
         """PipelineFailed for a missing function."""

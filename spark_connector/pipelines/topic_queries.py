@@ -24,7 +24,7 @@ def default_bootstrap() -> str:
     return os.environ.get(_BOOTSTRAP) or "localhost:9092"
 
 
-def marker_batches(cluster: ClusterClient, topic: str) -> dict[int, int]:
+def high_watermarks(cluster: ClusterClient, topic: str) -> dict[int, int]:
     """The high watermark of each partition: acknowledged records are below it."""
     return offsets_of(cluster, topic, LATEST)
 

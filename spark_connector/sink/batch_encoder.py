@@ -40,7 +40,7 @@ def varint(number: int) -> bytes:
     return bytes(out)
 
 
-def _small() -> list[bytes]:
+def _small_varints() -> list[bytes]:
     found = []
     for number in range(4096):
         out = bytearray()
@@ -49,7 +49,7 @@ def _small() -> list[bytes]:
     return found
 
 
-_VARINTS: Final = _small()
+_VARINTS: Final = _small_varints()
 
 
 class Body(NamedTuple):
@@ -81,16 +81,16 @@ def bodies(
     first, size = 0, 0
     pieces: list[bytes] = []
     base = newest = 0
-    for place, value in enumerate(values):
-        stamp = timestamps if isinstance(timestamps, int) else timestamps[place]
-        key = None if keys is None else keys[place]
-        rest = _nullable(key) + _nullable(value) + _headers(None if headers is None else headers[place])
+    for row, value in enumerate(values):
+        stamp = timestamps if isinstance(timestamps, int) else timestamps[row]
+        key = None if keys is None else keys[row]
+        rest = _nullable(key) + _nullable(value) + _headers(None if headers is None else headers[row])
         if pieces and size + len(rest) + _MAX_HEAD_BYTES > batch_bytes:
-            yield Body(b"".join(pieces), place - first, base, newest)
-            first, size, pieces = place, 0, []
+            yield Body(b"".join(pieces), row - first, base, newest)
+            first, size, pieces = row, 0, []
         if not pieces:
             base = newest = stamp
-        body = b"".join((b"\0", varint(stamp - base), varint(place - first), rest))
+        body = b"".join((b"\0", varint(stamp - base), varint(row - first), rest))
         newest = max(newest, stamp)
         pieces += (varint(len(body)), body)
         size += len(body) + _MAX_LENGTH_BYTES
@@ -103,12 +103,12 @@ def _values_alone(values: Sequence[bytes | None], timestamp: int, batch_bytes: i
     first, size = 0, 0
     pieces: list[bytes] = []
     small, known = _VARINTS, len(_VARINTS)
-    for place, value in enumerate(values):
+    for row, value in enumerate(values):
         length = 0 if value is None else len(value)
         if pieces and size + length + _MAX_HEAD_BYTES > batch_bytes:
-            yield Body(b"".join(pieces), place - first, timestamp, timestamp)
-            first, size, pieces = place, 0, []
-        delta = place - first
+            yield Body(b"".join(pieces), row - first, timestamp, timestamp)
+            first, size, pieces = row, 0, []
+        delta = row - first
         at = small[delta] if delta < known else varint(delta)
         if value is None:
             pieces += (varint(len(at) + 5), b"\0\0", at, b"\1\1\0")

@@ -70,23 +70,23 @@ class Rows(NamedTuple):
 
 
 class RowPartitioner:
-    """Cuts one task's Arrow batches. Args: partitions_of: a topic's number of partitions."""
+    """Splits one task's Arrow batches. Args: partitions_of: a topic's number of partitions."""
 
     def __init__(self, columns: SinkColumns, topic: str | None, partitions_of: Callable[[str], int]) -> None:
         self._names = columns.names
         self._topic = topic
         self._partitions_of = partitions_of
         self._cached_partitions: dict[tuple[bytes, int], int] = {}
-        self._turn = 0
+        self._batch_number = 0
 
-    def cut(self, batch: Any, start: int, now_ms: int) -> Iterator[Rows]:
+    def split(self, batch: Any, start: int, now_ms: int) -> Iterator[Rows]:
         """The rows of a `pyarrow.RecordBatch`, by partition.
 
         Args:
             start: the partition of the first batch without keys: tasks begin at different ones.
             now_ms: the time of rows without a timestamp.
         """
-        columns = {name: batch.column(place) for place, name in enumerate(batch.schema.names)}
+        columns = {name: batch.column(index) for index, name in enumerate(batch.schema.names)}
         values = _bytes(columns["value"])
         keys = _bytes(columns["key"]) if _has_any(columns, "key") else None
         headers = _headers(columns["headers"]) if _has_any(columns, "headers") else None
@@ -95,38 +95,40 @@ class RowPartitioner:
             stamps = _milliseconds(columns["timestamp"], now_ms)
         topics = None if self._topic is not None else columns["topic"].to_pylist()
         partitions = columns["partition"].to_pylist() if _has_any(columns, "partition") else None
-        turn = start + self._turn
-        self._turn += 1
+        batch_number = start + self._batch_number
+        self._batch_number += 1
         if topics is None and partitions is None and keys is None:
             only = self._topic or ""
-            yield Rows(only, turn % self._partitions_of(only), None, values, headers, stamps)
+            yield Rows(only, batch_number % self._partitions_of(only), None, values, headers, stamps)
             return
         found: dict[tuple[str, int], list[int]] = {}
-        for place in range(len(values)):
-            topic: str | None = self._topic if topics is None else topics[place]
+        for index in range(len(values)):
+            topic: str | None = self._topic if topics is None else topics[index]
             if not topic:
                 raise ValueError("a row without a topic: its column 'topic' is null")
-            row_partition = None if partitions is None else partitions[place]
-            key = None if keys is None else keys[place]
-            found.setdefault((topic, self._partition(topic, row_partition, key, turn)), []).append(place)
-        for (topic, partition), places in found.items():
+            row_partition = None if partitions is None else partitions[index]
+            key = None if keys is None else keys[index]
+            found.setdefault((topic, self._partition(topic, row_partition, key, batch_number)), []).append(
+                index
+            )
+        for (topic, partition), indexes in found.items():
             yield Rows(
                 topic,
                 partition,
-                None if keys is None else [keys[place] for place in places],
-                [values[place] for place in places],
-                None if headers is None else [headers[place] for place in places],
-                stamps if isinstance(stamps, int) else [stamps[place] for place in places],
+                None if keys is None else [keys[index] for index in indexes],
+                [values[index] for index in indexes],
+                None if headers is None else [headers[index] for index in indexes],
+                stamps if isinstance(stamps, int) else [stamps[index] for index in indexes],
             )
 
-    def _partition(self, topic: str, partition: int | None, key: bytes | None, turn: int) -> int:
+    def _partition(self, topic: str, partition: int | None, key: bytes | None, batch_number: int) -> int:
         count = self._partitions_of(topic)
         if partition is not None:
             if not 0 <= partition < count:
                 raise ValueError(f"a row for partition {partition} of {topic}, which has {count}")
             return partition
         if key is None:
-            return turn % count
+            return batch_number % count
         known = self._cached_partitions.get((key, count))
         if known is None:
             if len(self._cached_partitions) >= MAX_CACHED_KEYS:

@@ -143,11 +143,11 @@ class Epochs:
                 )
 
     def abort(self, stages: Sequence[StageSummary]) -> None:
-        """Ends the open ones of them, each also where another one fails. Raises as `commit`; an unreachable
+        """Ends the open stages among these, also where another one fails. Raises as `commit`; an unreachable
         stage expires by itself."""
         self._end(
             _EndRequest(
-                *stage.places[0],
+                *stage.topic_partitions[0],
                 LockstepStagedRequest(query=self._query, stages=[_stage_message(stage)]),
                 f"abort of stage {stage.producer_id}",
             )
@@ -166,10 +166,10 @@ class Epochs:
             for name in sorted(set(topics))
         )
 
-    # --- within -------------------------------------------------------------------------------------------
+    # --- private ------------------------------------------------------------------------------------------
 
     def _end(self, requests: Iterable[_EndRequest]) -> None:
-        """Ends all of them, as far as possible. Raises the first failure of the last round."""
+        """Ends all stages, as far as possible. Raises the first failure of the last round."""
         pending = dict(enumerate(requests))
 
         def attempt() -> None:
@@ -289,12 +289,12 @@ class Epochs:
 
 def _non_empty(stages: Sequence[StageSummary]) -> list[StageSummary]:
     """The stages with batches."""
-    return [each for each in stages if each.places]
+    return [each for each in stages if each.topic_partitions]
 
 
 def _stage_message(stage: StageSummary) -> Stage:
     topics: dict[str, list[int]] = {}
-    for topic, partition in stage.places:
+    for topic, partition in stage.topic_partitions:
         topics.setdefault(topic, []).append(partition)
     staged_topics = [StagedTopic(name=name, partition_indexes=sorted(each)) for name, each in topics.items()]
     return Stage(producer_id=stage.producer_id, topics=staged_topics)

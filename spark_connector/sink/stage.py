@@ -64,17 +64,17 @@ class StageSummary:
     """The contents of one stage: its id and its partitions."""
 
     producer_id: int
-    places: tuple[TopicPartition, ...]
+    topic_partitions: tuple[TopicPartition, ...]
     records: int
 
 
 class _InFlightBatch:
     """A batch whose commit is not confirmed."""
 
-    __slots__ = ("batch", "pending", "place")
+    __slots__ = ("batch", "pending", "topic_partition")
 
-    def __init__(self, place: TopicPartition, batch: bytes) -> None:
-        self.place = place
+    def __init__(self, topic_partition: TopicPartition, batch: bytes) -> None:
+        self.topic_partition = topic_partition
         self.batch = batch
         self.pending: ResponseFuture[ProduceResponse] | None = None
 
@@ -102,12 +102,12 @@ class StageWriter:
             self._begin(topic)
         while len(self._sent) >= MAX_IN_FLIGHT:
             self._await_first()
-        place = topic, partition
-        sequence = self._sequences.get(place, 0)
+        topic_partition = topic, partition
+        sequence = self._sequences.get(topic_partition, 0)
         batch = build_batch(body, self._producer_id, STAGED_PRODUCER_EPOCH, sequence, self._codec)
-        self._sequences[place] = (sequence + body.record_count) & 0x7FFF_FFFF
+        self._sequences[topic_partition] = (sequence + body.record_count) & 0x7FFF_FFFF
         self._records += body.record_count
-        sent = _InFlightBatch(place, batch)
+        sent = _InFlightBatch(topic_partition, batch)
         self._sent.append(sent)
         try:
             sent.pending = self._start(sent)
@@ -125,7 +125,7 @@ class StageWriter:
         """The contents to be ended, finished or not."""
         return StageSummary(self._producer_id, tuple(self._sequences), self._records)
 
-    # --- within -------------------------------------------------------------------------------------------
+    # --- private ------------------------------------------------------------------------------------------
 
     def _begin(self, topic: str) -> None:
         """Prepares for the first batch of a topic. Raises ClientError for one outside the stage's log
@@ -165,7 +165,7 @@ class StageWriter:
             self._sent.popleft()
 
     def _start(self, sent: _InFlightBatch) -> ResponseFuture[ProduceResponse]:
-        topic, partition = sent.place
+        topic, partition = sent.topic_partition
         request = ProduceRequest(
             transactional_id=staged_transactional_id(self._query),
             acks=-1,
@@ -227,7 +227,7 @@ def _is_retriable(error: BrokerError) -> bool:
 
 def _check(sent: _InFlightBatch, response: ProduceResponse) -> None:
     """Raises BrokerError where the batch was rejected, ClientError for the response to another request."""
-    topic, partition = sent.place
+    topic, partition = sent.topic_partition
     found: list[PartitionProduceResponse] = [
         each for one in response.responses for each in one.partition_responses
     ]

@@ -74,7 +74,7 @@ class _SinkWriter:
             )
             try:
                 for batch in batches:
-                    for rows in routing.cut(batch, start, time.time_ns() // 1_000_000):
+                    for rows in routing.split(batch, start, time.time_ns() // 1_000_000):
                         for body in bodies(
                             rows.keys, rows.values, rows.headers, rows.timestamps, settings.batch_bytes
                         ):
@@ -86,7 +86,7 @@ class _SinkWriter:
                 raise
 
     def commit(self, messages: Sequence[StageCommitMessage | None]) -> None:
-        """Commits on the driver: all of it is visible when this returns, or was before."""
+        """Commits on the driver: the whole epoch is visible when this returns."""
         staged = [each for each in messages if each is not None]
         if not staged:
             return
@@ -96,7 +96,7 @@ class _SinkWriter:
         ):
             raise ClientError(f"tasks of several queries or epochs in one commit: {staged}")
         stages = [each.summary for each in staged]
-        topics = {place[0] for each in stages for place in each.places}
+        topics = {topic for each in stages for topic, _ in each.topic_partitions}
         if not topics and self.settings.topic is None:
             return  # no row, so no topic that determines the log group
         with self.cluster() as cluster:
@@ -119,7 +119,9 @@ class _SinkWriter:
     def abandon(self, messages: Sequence[StageCommitMessage | None], query: str) -> None:
         """Aborts a query of its own on the driver: all of its open stages end, now or (as in `abort`) when
         they expire."""
-        topics = {place[0] for each in messages if each is not None for place in each.summary.places}
+        topics = {
+            topic for each in messages if each is not None for topic, _ in each.summary.topic_partitions
+        }
         if self.settings.topic is not None:
             topics.add(self.settings.topic)
         with contextlib.suppress(ClientError), self.cluster() as cluster:

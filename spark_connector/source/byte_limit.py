@@ -4,7 +4,7 @@ Owns: reading the headers of record batches on the driver. No broker reports the
 so the range is fetched once more than without this limit; nothing of it is decompressed or decoded.
 
 Invariants: a range ends with a batch of the log; all of them stay within the limit, but for one batch of one
-partition: a batch is always included. Each partition has its share, and the unused part of the others'. Sizes
+partition: a batch is always included. Each partition has its share, and what others leave unused. Sizes
 are as stored and sent, compressed where producers compress."""
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def limit_bytes(
         share = min(shares[part], max_bytes - taken)
         reached, size = start[part], 0
         if share > 0:
-            reached, size = _reach(cluster, part, start[part], end[part], share, committed=committed)
+            reached, size = _end_within(cluster, part, start[part], end[part], share, committed=committed)
         if size > share and taken:  # its first batch alone is more, and others have moved on
             reached, size = start[part], 0
         found[part] = reached
@@ -74,14 +74,14 @@ def limit_bytes(
     for part in order:
         room = max_bytes - taken
         if found[part] < end[part] and room > 0:
-            reached, size = _reach(cluster, part, found[part], end[part], room, committed=committed)
+            reached, size = _end_within(cluster, part, found[part], end[part], room, committed=committed)
             if size <= room:
                 found[part] = reached
                 taken += size
     return found
 
 
-def _reach(
+def _end_within(
     cluster: ClusterClient, part: TopicPartition, start: int, end: int, share: int, *, committed: bool
 ) -> tuple[int, int]:
     """The end, and the bytes up to there: whole batches within `share`, or the first one."""

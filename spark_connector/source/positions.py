@@ -94,7 +94,7 @@ def resolve_offsets(
 
 
 def is_moving(position: OffsetRangeLimit, part: TopicPartition, *, default: int) -> bool:
-    """May `resolve_offsets` return the partition's end, which changes with every call?"""
+    """Returns whether `resolve_offsets` may return the partition's end, which changes with every call."""
     if position.offsets is not None:
         return position.offsets.get(part) == LATEST
     if position.timestamp_ms is not None or position.timestamps_ms is not None:

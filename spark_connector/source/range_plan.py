@@ -35,20 +35,20 @@ class OffsetRange:
 
 
 def limit_offsets(
-    start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], most: int
+    start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], max_offsets: int
 ) -> Offsets:
-    """The end of a micro-batch of about `most` offsets, between `start` and `end`.
+    """The end of a micro-batch of about `max_offsets` offsets, between `start` and `end`.
 
     Each partition gets its share of the backlog, rounded up below one, as in Spark's Kafka source: so a
-    batch may have a few offsets more than `most`, one for each partition at the worst.
+    batch may have a few offsets more than `max_offsets`, one for each partition at the worst.
     """
-    waiting = {part: max(end[part] - start[part], 0) for part in end}
-    total = sum(waiting.values())
-    if total <= most:
+    backlog = {part: max(end[part] - start[part], 0) for part in end}
+    total = sum(backlog.values())
+    if total <= max_offsets:
         return dict(end)
     found: Offsets = {}
-    for part, count in waiting.items():
-        share = most * count / total
+    for part, count in backlog.items():
+        share = max_offsets * count / total
         taken = math.ceil(share) if share < 1 else math.floor(share)
         found[part] = min(start[part] + taken, end[part]) if count else end[part]
     return found
@@ -58,9 +58,9 @@ def shared_bytes(
     start: Mapping[TopicPartition, int], end: Mapping[TopicPartition, int], max_bytes: int
 ) -> dict[TopicPartition, int]:
     """The share of `max_bytes` for each partition with a backlog: its part of the offsets."""
-    waiting = {part: end[part] - start[part] for part in end if end[part] > start[part]}
-    total = sum(waiting.values())
-    return {part: max(max_bytes * count // total, 1) for part, count in waiting.items()}
+    backlog = {part: end[part] - start[part] for part in end if end[part] > start[part]}
+    total = sum(backlog.values())
+    return {part: max(max_bytes * count // total, 1) for part, count in backlog.items()}
 
 
 def split_ranges(
@@ -86,7 +86,7 @@ def _tasks_of(each: OffsetRange, total: int, min_partitions: int) -> int:
 
 def _split(each: OffsetRange, parts: int) -> list[OffsetRange]:
     count = len(each)
-    cuts = [each.start + count * n // parts for n in range(parts + 1)]
+    bounds = [each.start + count * n // parts for n in range(parts + 1)]
     return [
-        OffsetRange(each.topic, each.partition, start, end) for start, end in pairwise(cuts) if end > start
+        OffsetRange(each.topic, each.partition, start, end) for start, end in pairwise(bounds) if end > start
     ]

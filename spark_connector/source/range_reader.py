@@ -46,7 +46,7 @@ MAX_WAIT_MS: Final = 500
 """The broker's wait: only for a follower that is behind, as ranges are below the end of the log."""
 _ROWS: Final = 16_384
 _BYTES: Final = 2 * 1024 * 1024
-"""An Arrow batch is yielded when it has so many rows, or so many bytes; it ends with a batch of the log."""
+"""An Arrow batch is yielded at this number of rows or of bytes; it ends with a batch of the log."""
 _MIN_BYTES: Final = 128 * 1024
 _FIRST_OFFSET_BYTES: Final = 4096
 """The assumed size of a record until the first response."""

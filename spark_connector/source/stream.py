@@ -51,7 +51,7 @@ except ImportError:  # before 4.2
     HAS_LIMITS = False
 
     class SupportsTriggerAvailableNow:  # type: ignore[no-redef]
-        """Spark 4.0 and 4.1 do not have it."""
+        """A placeholder: Spark 4.0 and 4.1 do not have this class."""
 
 
 Json = dict[str, Any]
@@ -134,7 +134,7 @@ class _StreamReaderBase(DataSourceStreamReader):
         self._commit_group(end)
 
     def stop(self) -> None:
-        """The query is over."""
+        """Releases what the query holds: it has ended."""
         if self._cluster is not None:
             self._cluster.close()
             self._cluster = None

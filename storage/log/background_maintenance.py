@@ -90,12 +90,12 @@ class BackgroundMaintenance:
         return self._state_file.state
 
     def save_hard_state(self, hard: HardState) -> None:
-        """Both slots flushed when this returns. OSError: nothing may rest on it."""
+        """Saves the state; both slots are flushed when this returns. After an OSError it must not be used."""
         with self._state_lock:
             self._state_file.save(replace(self.state, hard=hard))
 
     def begin_generation(self, position: int) -> int:
-        """A new generation that begins at `position`, all below it flushed; its number."""
+        """Begins a new generation at `position`, with all below it flushed; returns its number."""
         with self._state_lock:
             return self._begin(self.state, position)
 
@@ -162,7 +162,7 @@ class BackgroundMaintenance:
         return self._stopping
 
     def start(self) -> None:
-        """From now on work is done in a daemon thread, as it comes up."""
+        """Starts a daemon thread that does the work as it comes up."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="lockstep-log", daemon=True)
             self._thread.start()
@@ -177,7 +177,7 @@ class BackgroundMaintenance:
         self._stopping = True
 
     def close(self) -> None:
-        """Stop the thread; write what is left to write, without new segments."""
+        """Stops the thread; writes the pending files, without new segments."""
         self.stop()
         self.run_once()
         self._state_file.close()
@@ -199,7 +199,7 @@ class BackgroundMaintenance:
 
     def wake(self) -> None:
         """There is something to do: wakes the thread, or does it now where there is none. Nothing once
-        stopped: `close` does what is left, and after it the files are not ours any more."""
+        stopped: `close` does the rest, and after it the files are not this log's any more."""
         if self._thread is not None:
             self._wake.set()
         elif not self._stopping:
@@ -224,7 +224,7 @@ class BackgroundMaintenance:
                 self.pool.forget_failure()  # what failed was one more than is kept
 
     def _do_queued_work(self) -> None:
-        """Frees segments first: an index file may wait for the space that they give back, never the other way
+        """Frees segments first: an index file may wait for the space that this frees, never the other way
         round."""
         errors: list[OSError] = []
         for step in (self._free_dead_segments, self._drop_surplus, self._write_indexes):
@@ -244,12 +244,12 @@ class BackgroundMaintenance:
     # -- index files ------------------------------------------------------------------------------------
 
     def add_unindexed(self, segment: Segment) -> None:
-        """A sealed segment whose index is still only in memory."""
+        """Queues a sealed segment whose index is still only in memory."""
         with self._queue_lock:
             self._unindexed.append(segment)
 
     def _write_indexes(self) -> None:
-        """Each of them once; one that cannot be written holds up no other."""
+        """Writes each queued index file once; one that cannot be written does not stop the others."""
         failure: OSError | None = None
         with self._queue_lock:
             waiting = list(self._unindexed)
@@ -270,7 +270,7 @@ class BackgroundMaintenance:
                 self._unindexed.remove(segment)
 
     def forget_index(self, segment: Segment) -> None:
-        """Its index file, if any, is wrong from now on."""
+        """Removes the index file of a segment, which is outdated."""
         with self._work_lock:
             self._discard_unindexed(segment)
             self._remove(segment.index_path)
@@ -293,10 +293,10 @@ class BackgroundMaintenance:
             self._dead.extend(segments)
 
     def adopt_leftover(self, paths: list[Path]) -> None:
-        """Files of segments that were freed before the last crash or stop."""
+        """Adopts the files of segments that were freed before the last crash or stop."""
         for path in paths:
             self._remove(path.with_suffix(".index"))
-            self.pool.give_back(path)
+            self.pool.reclaim(path)
 
     def _free_dead_segments(self) -> None:
         """Records the queued dead segments as freed, then gives the files that no reader has to the pool."""
@@ -322,7 +322,7 @@ class BackgroundMaintenance:
                 read_still.add(segment.sequence)
             else:
                 self._remove(segment.index_path)
-                self.pool.give_back(segment.path)
+                self.pool.reclaim(segment.path)
                 with self._queue_lock:
                     self._dead.remove(segment)
         forget_freed(self._fs, self._directory, oldest, read_still)
@@ -345,7 +345,7 @@ class BackgroundMaintenance:
         return self._checkpoints
 
     def load_checkpoint(self) -> Checkpoint | None:
-        """The newest whole one, read from its file."""
+        """The newest valid checkpoint, read from its file."""
         with self._checkpoint_lock:
             names = [placed.name for placed in self._checkpoints]
             whole, _ = load_checkpoints(self._fs, self._directory, names, self._group_id)
@@ -357,7 +357,7 @@ class BackgroundMaintenance:
 
     def write_checkpoint(self, checkpoint: Checkpoint, position: int) -> None:
         """Durable when this returns; the two newest are kept. StorageFull and WriteFailed leave the old ones
-        in charge. One of a log that has been replaced meanwhile is dropped."""
+        valid. A checkpoint of a log that has been replaced meanwhile is dropped."""
         with self._checkpoint_lock:
             if segment_of(position) < self.state.oldest_sequence:
                 return
@@ -376,7 +376,7 @@ class BackgroundMaintenance:
             self._remove_other_checkpoints()
 
     def adopt_installed(self, placed: PlacedCheckpoint) -> None:
-        """The switch has been made: from now on this is the only checkpoint."""
+        """Makes the installed checkpoint the only one, after the switch."""
         with self._checkpoint_lock:
             name = checkpoint_name(placed.checkpoint.index)
             self._fs.rename(self._directory / placed.name, self._directory / name)

@@ -1,11 +1,11 @@
-"""Marks: what has become of a frame's batches since it was written; pure, local, never in a frame's head.
+"""Marks: which batches of a frame were removed or shortened since it was written; local, never in its head.
 
-In a segment that was written as a whole, and in a checkpoint's frames on their way, marks follow each head: a
-bit per batch (the lowest first), 1 where the batch is not the one in the head, filled up to bytes, and their
-CRC-32C. If it is seeded with the frame's own checksum, these batches are gone. Seeded with the complement
-of that, a change follows for each of them: the length, CRC and newest timestamp of the shortened batch that
-is there instead, a length of 0 for one that is gone; then the changes' CRC-32C, seeded with the one before.
-So frames without a shortened batch are as format 2 has them.
+In a segment that was written as a whole, and in a checkpoint's frames on their way, marks follow each head:
+a bit per batch (the lowest first), 1 where the batch is not the one in the head, filled up to bytes, and
+their CRC-32C. If it is seeded with the frame's own checksum, these batches were removed. Seeded with the
+complement of that, a change follows for each of them: the length, CRC and newest timestamp of the shortened
+batch that is there instead, a length of 0 for one that was removed; then the changes' CRC-32C, seeded with
+the one before. So frames without a shortened batch are as format 2 has them.
 
 Heads stay as they are: the chain verifies over changed frames. In memory an entry of the directory has the
 changes in it, with a flag. Does not: decide which records stay (`storage/compaction_rules.py`).
@@ -53,14 +53,14 @@ def encode_marks(frame: Frame) -> bytes:
     return bytes(bits) + _CRC.pack(seed) + changes + _CRC.pack(crc32c(changes, seed))
 
 
-def least_marks_bytes(batch_count: int) -> int:
-    """Returns the size of the marks of so many batches, none of them shortened."""
+def min_marks_bytes(batch_count: int) -> int:
+    """Returns the size of the marks of a frame with this number of batches, none of them shortened."""
     return (batch_count + 7) // 8 + _CRC.size
 
 
-def most_marks_bytes(batch_count: int) -> int:
-    """Returns the size of the marks of so many batches, all of them shortened."""
-    return least_marks_bytes(batch_count) + _CHANGE.size * batch_count + _CRC.size
+def max_marks_bytes(batch_count: int) -> int:
+    """Returns the size of the marks of a frame with this number of batches, all of them shortened."""
+    return min_marks_bytes(batch_count) + _CHANGE.size * batch_count + _CRC.size
 
 
 def apply_marks(view: memoryview, at: int, entries: list[tuple[int, ...]], chain: int) -> tuple[int, int]:

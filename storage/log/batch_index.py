@@ -25,7 +25,7 @@ CLEANED_TIMESTAMP = -(1 << 63)
 """The timestamp of a batch that was cleaned away, below every other one. Not Kafka's -1 for no timestamp,
 which a batch may carry."""
 DEAD_PARTITION = (1 << 32) - 2
-"""The number of no partition: its row counts the bytes of partitions that were closed while their segment was
+"""A reserved id: its row counts the bytes of partitions that were closed while their segment was
 written to, and that have no rows of their own."""
 
 UNKNOWN_EPOCH: Final = -(1 << 31)
@@ -116,7 +116,7 @@ class BatchIndex:
         self.bases.extend(bases)
 
     def _begin_epoch(self, leader_epoch: int, row: int) -> None:
-        """From a row on, which is the next one, the leader epoch is another."""
+        """Records that the leader epoch changes with the next row."""
         if row:
             self.earlier_epochs += ((row, self.newest_epoch),)
         self.newest_epoch = leader_epoch
@@ -210,7 +210,7 @@ class BatchIndex:
             total += sum(batches.lengths[bisect_left(batches.bases, offset) :])
         return total
 
-    def cut(self, end: int) -> BatchIndex | None:
+    def below(self, end: int) -> BatchIndex | None:
         """The batches before byte `end` of the segment, as an index of its own; None where there are none."""
         rows = bisect_left(self.positions, end)
         if rows == 0:

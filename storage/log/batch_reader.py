@@ -5,7 +5,7 @@ included, while a gap is small; views of adjacent batches are merged. Without `w
 cache holds is read (RWF_NOWAIT), so that the event loop never waits for a disk.
 What another reader has just read is not read again (`shared_reads.py`).
 A batch that was cleaned away is a row of length 0, or freed with its whole segment: it is passed over. A read
-that meets a truncation, an installation or a rewriting begins again with what is there now.
+that meets a truncation, an installation or a rewrite begins again with the present segments.
 Every batch that is read from a file is verified, unless `verified_batches` has it: its own CRC-32C, and
 against the index the fields that this leaves out. A run of batches is verified by its CRC-32C in the index;
 where that differs, or not all of it is there, it is read again by its batches. A changed byte never leaves
@@ -52,11 +52,11 @@ from lockstep.storage.types import (
 
 SMALL_ROWS = 8
 SMALL_BYTES = 8 << 10
-"""For at most so many rows, with so many bytes before the last, the cache is not used: its `fstat` costs as
+"""Below this number of rows, and of bytes before the last, the cache is not used: its `fstat` costs as
 much as the checksums."""
 
 
-class BatchPlace:
+class BatchLocation:
     """A batch found by time; `read(partition, base_offset, length, base_offset + 1)` reads it."""
 
     __slots__ = ("base_offset", "length", "max_timestamp", "next_offset")
@@ -68,18 +68,18 @@ class BatchPlace:
         self.max_timestamp = max_timestamp
 
     def __repr__(self) -> str:
-        return f"BatchPlace({self.base_offset}, max_timestamp={self.max_timestamp}, {self.length} bytes)"
+        return f"BatchLocation({self.base_offset}, max_timestamp={self.max_timestamp}, {self.length} bytes)"
 
 
 Result = TypeVar("Result")
 
 
-class _Replaced(Exception):
-    """The segments are others than when the read began."""
+class _SegmentReplaced(Exception):
+    """The segments changed after the read began."""
 
 
-class _PassedOver(Exception):
-    """A read met only skipped damaged batches; it begins again at `next_offset`."""
+class _OnlySkipped(Exception):
+    """A read found only skipped damaged batches; it begins again at `next_offset`."""
 
     def __init__(self, next_offset: int) -> None:
         self.next_offset = next_offset
@@ -112,9 +112,9 @@ class LogReader:
         while True:
             try:
                 return self._read(partition, offset, max_bytes, end_offset, min_one, wait)
-            except _Replaced:
+            except _SegmentReplaced:
                 continue
-            except _PassedOver as passed:
+            except _OnlySkipped as passed:
                 offset = passed.next_offset
                 if offset >= end_offset:
                     return ReadResult([], 0, next_offset=offset)
@@ -147,17 +147,17 @@ class LogReader:
                 index = self._index_in(segment, partition, wait)
                 if index is None:
                     if not buffers and not self._table.is_current(segment):
-                        raise _Replaced
+                        raise _SegmentReplaced
                     return ReadResult(buffers, total, cold=not buffers)
                 plan = plan_read(index, offset, max_bytes - total, end_offset, min_one and not buffers)
                 got = self._read_batches(segment, partition, plan, buffers, wait)
             finally:
                 self._table.release(segment)
             total += got
-            if plan.total_bytes != got + plan.passed_bytes:
+            if plan.total_bytes != got + plan.skipped_bytes:
                 return ReadResult(buffers, total, cold=not buffers)
-            if plan.passed_bytes and not buffers:
-                raise _PassedOver(next_offset(plan.index, plan.last - 1))
+            if plan.skipped_bytes and not buffers:
+                raise _OnlySkipped(next_offset(plan.index, plan.last - 1))
             if plan.more:
                 return ReadResult(buffers, total, next_offset=next_offset(plan.index, plan.last - 1))
         return ReadResult(buffers, total)
@@ -183,7 +183,7 @@ class LogReader:
         if segment is not None or has_batches:
             return segment
         if self._table.spans is not spans:
-            raise _Replaced
+            raise _SegmentReplaced
         raise OffsetOutOfRange(f"partition {partition}: offset {offset} has just been freed")
 
     def _raise_lost(self, sequence: int, partition: int, error: OSError) -> NoReturn:
@@ -195,15 +195,15 @@ class LogReader:
         self._raise_damaged(segment, partition, error)
 
     def _raise_damaged(self, segment: Segment, partition: int, error: Exception) -> NoReturn:
-        """Raises DamagedBatch over all offsets of the partition in it, _PassedOver if they are skipped."""
+        """Raises DamagedBatch over all offsets of the partition in it, _OnlySkipped if they are skipped."""
         row = segment.summary.row(partition) if segment.summary is not None else -1
         if segment.summary is None or row < 0:
             raise error
         if not self._table.is_current(segment):
-            raise _Replaced
+            raise _SegmentReplaced
         first, end = segment.summary.firsts[row], segment.summary.nexts[row]
         if self._damage.is_skipped(partition, first, end):
-            raise _PassedOver(end)
+            raise _OnlySkipped(end)
         raise DamagedBatch(segment.sequence, segment.serial, partition, first, end, str(error)) from error
 
     def _read_batches(
@@ -244,8 +244,8 @@ class LogReader:
                     each = ReadPlan(batches, 0, len(batches.bases), batches.total_bytes, False)
                     got = self._read_batches(segment, partition, each, buffers, wait)
                     total += got
-                    plan.passed_bytes += each.passed_bytes
-                    if got + each.passed_bytes != each.total_bytes:
+                    plan.skipped_bytes += each.skipped_bytes
+                    if got + each.skipped_bytes != each.total_bytes:
                         return total
                     first += 1
                     continue
@@ -254,7 +254,7 @@ class LogReader:
                     segment, partition, index, bad_row, buffers
                 ):
                     return total
-                plan.passed_bytes += index.lengths[bad_row]
+                plan.skipped_bytes += index.lengths[bad_row]
                 first += 1
         return total
 
@@ -270,7 +270,7 @@ class LogReader:
         is_small = end - first <= SMALL_ROWS and size < SMALL_BYTES
         modified = 0 if is_small else self._fs.modified(segment.fd)
         now = 0.0 if is_small else self._monotonic()
-        view, last = self._read_stretch(segment, start, index, first, end, wait)
+        view, last = self._read_rows_together(segment, start, index, first, end, wait)
         if wait:
             self._verified.forget(owner)
         elif not is_small and self._verified.has(
@@ -295,10 +295,10 @@ class LogReader:
     ) -> bool:
         """True if the damaged batch of a row is skipped; False if the read ends before it.
 
-        Raises DamagedBatch if nothing comes before that batch, _Replaced if its segment is no longer in use.
+        Raises DamagedBatch if nothing comes before that batch, _SegmentReplaced if its segment is replaced.
         """
         if not self._table.is_current(segment):
-            raise _Replaced
+            raise _SegmentReplaced
         damaged = _damaged_range(segment, partition, index, row)
         if self._damage.is_skipped(partition, damaged.base_offset, damaged.next_offset):
             return True
@@ -306,7 +306,7 @@ class LogReader:
             return False
         raise damaged
 
-    def _read_stretch(
+    def _read_rows_together(
         self, segment: Segment, start: int, index: BatchIndex, first: int, last: int, wait: bool
     ) -> tuple[memoryview, int]:
         """Read rows [first, last): (their bytes, or as many as could be read, and `last`).
@@ -321,7 +321,7 @@ class LogReader:
             if not is_lost(error):
                 raise
             if last > first + 1:
-                return self._read_stretch(segment, start, index, first, first + 1, wait)
+                return self._read_rows_together(segment, start, index, first, first + 1, wait)
             got = 0
         return memoryview(data)[:got], last
 
@@ -358,7 +358,9 @@ class LogReader:
         index = index.by_batch()
         for first, end in read_ranges(index, 0, len(index.bases)):
             while first < end:
-                view, last = self._read_stretch(segment, index.positions[first], index, first, end, True)
+                view, last = self._read_rows_together(
+                    segment, index.positions[first], index, first, end, True
+                )
                 bad_row = first_bad_row(index, first, last, view)
                 throttle(sum(index.lengths[first : bad_row + 1]))  # what is behind it comes again
                 if bad_row < last:
@@ -381,7 +383,7 @@ class LogReader:
 
     def first_at_or_after(
         self, partition: int, timestamp_ms: int, start_offset: int, end_offset: int
-    ) -> BatchPlace | None:
+    ) -> BatchLocation | None:
         """The first batch with a record that new or newer. Segments without one are not looked into."""
         return self._retry_read(lambda: self._at_or_after(partition, timestamp_ms, start_offset, end_offset))
 
@@ -395,25 +397,27 @@ class LogReader:
 
     def _at_or_after(
         self, partition: int, timestamp_ms: int, start_offset: int, end_offset: int
-    ) -> BatchPlace | None:
+    ) -> BatchLocation | None:
         for newest, sequence in self._newest_by_segment(partition, start_offset):
             if newest >= timestamp_ms:
                 for index, row in self._rows(sequence, partition, start_offset, end_offset):
                     if index.timestamps[row] < timestamp_ms:
                         continue
-                    for place in _places(index, row, start_offset, end_offset):
-                        if place.max_timestamp >= timestamp_ms:
-                            return place
+                    for location in _locations(index, row, start_offset, end_offset):
+                        if location.max_timestamp >= timestamp_ms:
+                            return location
         return None
 
     def first_younger(
         self, partition: int, time_ms: int, start_offset: int, end_offset: int
-    ) -> BatchPlace | None:
+    ) -> BatchLocation | None:
         """The first batch that is not older than a time. One whose records have no timestamp is as old as
         the last frame of its segment."""
         return self._retry_read(lambda: self._younger(partition, time_ms, start_offset, end_offset))
 
-    def _younger(self, partition: int, time_ms: int, start_offset: int, end_offset: int) -> BatchPlace | None:
+    def _younger(
+        self, partition: int, time_ms: int, start_offset: int, end_offset: int
+    ) -> BatchLocation | None:
         for newest, sequence in self._newest_by_segment(partition, start_offset):
             segment = self._table.get(sequence)
             sealed = segment is not None and segment.summary is not None
@@ -423,18 +427,18 @@ class LogReader:
                     here = index.timestamps[row]
                     if here < time_ms and not (undated_is_young and here < MAX_VALUE):
                         continue  # nor is a batch without a timestamp in it: none is so much older
-                    for place in _places(index, row, start_offset, end_offset):
-                        timestamp = place.max_timestamp
+                    for location in _locations(index, row, start_offset, end_offset):
+                        timestamp = location.max_timestamp
                         if timestamp >= time_ms or (timestamp < 0 and undated_is_young):
-                            return place
+                            return location
         return None
 
-    def newest(self, partition: int, start_offset: int, end_offset: int) -> BatchPlace | None:
+    def newest(self, partition: int, start_offset: int, end_offset: int) -> BatchLocation | None:
         """The first of the batches with the largest max timestamp. Looks into the newest segments only."""
         return self._retry_read(lambda: self._newest(partition, start_offset, end_offset))
 
-    def _newest(self, partition: int, start_offset: int, end_offset: int) -> BatchPlace | None:
-        best: BatchPlace | None = None
+    def _newest(self, partition: int, start_offset: int, end_offset: int) -> BatchLocation | None:
+        best: BatchLocation | None = None
         ranked = sorted(self._newest_by_segment(partition, start_offset), key=lambda s: (-s[0], s[1]))
         for timestamp, sequence in ranked:
             if best is not None and timestamp < best.max_timestamp:
@@ -442,10 +446,10 @@ class LogReader:
             for index, row in self._rows(sequence, partition, start_offset, end_offset):
                 if best is not None and index.timestamps[row] < best.max_timestamp:
                     continue
-                for place in _places(index, row, start_offset, end_offset):
-                    here = place.max_timestamp, -place.base_offset
+                for location in _locations(index, row, start_offset, end_offset):
+                    here = location.max_timestamp, -location.base_offset
                     if best is None or here > (best.max_timestamp, -best.base_offset):
-                        best = place
+                        best = location
         return best
 
     def _newest_by_segment(self, partition: int, start_offset: int) -> Iterator[tuple[int, int]]:
@@ -491,16 +495,16 @@ def _damaged_range(segment: Segment, partition: int, index: BatchIndex, row: int
     return DamagedBatch(segment.sequence, segment.serial, partition, base, end, problem)
 
 
-def _places(index: BatchIndex, row: int, start_offset: int, end_offset: int) -> Iterator[BatchPlace]:
+def _locations(index: BatchIndex, row: int, start_offset: int, end_offset: int) -> Iterator[BatchLocation]:
     """Yields the batches of a row, of a run only those that reach an offset and begin below another."""
     if not index.is_run(row):
-        yield _place(index, row)
+        yield _location(index, row)
         return
     batches = index.batches(row)
     for each in range(len(batches.bases)):
         if next_offset(batches, each) > start_offset and batches.bases[each] < end_offset:
-            yield _place(batches, each)
+            yield _location(batches, each)
 
 
-def _place(index: BatchIndex, row: int) -> BatchPlace:
-    return BatchPlace(index.bases[row], next_offset(index, row), index.lengths[row], index.timestamps[row])
+def _location(index: BatchIndex, row: int) -> BatchLocation:
+    return BatchLocation(index.bases[row], next_offset(index, row), index.lengths[row], index.timestamps[row])

@@ -23,15 +23,15 @@ from lockstep.storage.types import Checkpoint, CorruptLog, NewerFormat
 
 CHUNK_BYTES = 1 << 20
 PREFIX = "checkpoint-"
-AGAIN = "checkpoint-again-"
-"""How the name begins of another one at the same index: on an idle log both kept ones may be of its end."""
+REPEATED_PREFIX = "checkpoint-again-"
+"""The prefix of a second checkpoint at the same index: on an idle log both kept ones may be of its end."""
 INCOMING = "incoming-"
 """The beginning of an installed checkpoint's name; it counts once the log begins at its position."""
 _CHECKPOINT_NAME = re.compile("checkpoint-(?:again-)?[0-9]{20}")
 _INCOMING_NAME = re.compile("incoming-([0-9]{16})-[0-9]{20}")
 TEMPORARY = "checkpoint.tmp"
 INCOMING_TEMPORARY = "incoming.tmp"
-"""Of its own: while a log is installed, the one that it is to replace may write a checkpoint, too."""
+"""A separate temporary name: during an installation the log that it replaces may write a checkpoint, too."""
 
 CHECKPOINT_MAGIC = b"LSTKCKPT"
 _END = b"LSTKCEND"
@@ -62,7 +62,7 @@ def checkpoint_name(index: int) -> str:
 def name_beside(former: str, index: int) -> str:
     """The name for a checkpoint at an index, while the former one keeps its own."""
     plain = checkpoint_name(index)
-    return plain if former != plain else f"{AGAIN}{index:020d}"
+    return plain if former != plain else f"{REPEATED_PREFIX}{index:020d}"
 
 
 def incoming_name(first_sequence: int, index: int) -> str:
@@ -80,7 +80,7 @@ def is_checkpoint(name: str) -> bool:
 
 
 def is_installed(name: str, oldest_sequence: int) -> bool:
-    """Has the switch to this incoming checkpoint been made?"""
+    """Returns whether the switch to this incoming checkpoint has been made."""
     found = _INCOMING_NAME.fullmatch(name)
     return found is not None and int(found[1]) <= oldest_sequence
 
@@ -168,7 +168,7 @@ def _decode_chunks(data: memoryview, crc: int) -> dict[str, list[bytes]] | None:
 def write_checkpoint(
     fs: FileSystem, directory: Path, group_id: int, checkpoint: Checkpoint, position: int, name: str = ""
 ) -> str:
-    """Write, flush, rename, flush the directory; the file's name. OSError leaves the old ones in charge."""
+    """Writes, flushes, renames, flushes the directory; returns the name. An OSError leaves the old ones."""
     temporary = directory / (INCOMING_TEMPORARY if name.startswith(INCOMING) else TEMPORARY)
     fd = fs.open(temporary, create=True)
     try:

@@ -113,7 +113,7 @@ class DamageTable:
         self.missing: Mapping[int, list[DamagedRange]] = {}
         """The missing ranges by local id, in the order of offsets; replaced, never changed."""
         self.is_unreadable = False
-        """Whether the file was there and could not be read: missing ranges may have been in it."""
+        """Whether the file existed and could not be read: missing ranges may have been in it."""
 
     def load(self) -> bool:
         """Read the file, after the segment table is filled; True if it names a range of a present segment, as
@@ -255,7 +255,7 @@ class DamageTable:
         """Adds missing ranges that are not confirmed: (local id, first offset, end offset). What is known
         already stays as it is.
 
-        Raises OSError if the file cannot be written; they are known until a restart all the same.
+        Raises OSError if the file cannot be written; they are still known until a restart.
         """
         with self._lock:
             entries = self._current(self._entries)
@@ -271,7 +271,7 @@ class DamageTable:
         """The missing ranges of which it is not known whether compaction may have removed them."""
         return [each for ranges in self.missing.values() for each in ranges if not each.is_confirmed]
 
-    def settle_missing(
+    def resolve_missing(
         self,
         confirmed: Collection[DamagedRange],
         dropped: Collection[DamagedRange],
@@ -400,7 +400,7 @@ def _checksum(rows: list[dict[str, Any]]) -> int:
 
 
 def _overlapping_ranges(entries: list[DamagedRange], damaged: DamagedRange) -> list[DamagedRange]:
-    """The skipped entries that overlap a range or lie right beside it."""
+    """The skipped entries that overlap a range or are adjacent to it."""
     return [
         each
         for each in entries

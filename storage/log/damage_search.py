@@ -1,4 +1,4 @@
-"""All damage of a stopped log: a pass over its segments that continues behind each damaged place.
+"""All damage of a stopped log: a pass over its segments that continues after each damaged position.
 
 Owns: the batches that do not verify, by partition and offsets, and the log entries that do not. After a
 corrupt batch the pass continues in the same frame. After a corrupt frame header it resynchronizes at the next
@@ -51,7 +51,7 @@ from lockstep.storage.log.state_file import LogState
 from lockstep.storage.log.wrongly_freed import find_wrongly_freed
 from lockstep.storage.types import CONTROL_PARTITION, NO_PARTITION, NOTES_PARTITION
 
-NAMELESS: Final = (CONTROL_PARTITION, NOTES_PARTITION)
+INTERNAL_PARTITIONS: Final = (CONTROL_PARTITION, NOTES_PARTITION)
 """Partitions that no client reads; damage of theirs is damage of the log's entries."""
 
 OnFrame = Callable[[ScannedFrame], None]
@@ -139,7 +139,7 @@ class DamageSearch:
         self._nexts: dict[int, tuple[int, int]] = {}
         """By partition: its next offset, and how many gaps there had been when it was last seen."""
         self._last_index = -1
-        """The Raft index up to which all is found or named; -1 where that is not known."""
+        """The Raft index up to which everything was found or reported; -1 where that is not known."""
         self._gaps = 0
         self._gap_problem = ""
         self._gap_segment = 0
@@ -187,7 +187,7 @@ class DamageSearch:
     ) -> LogTail | None:
         """Look through one segment; what the next one follows, None where that is not known."""
         path = self._directory / self._files.name(sequence)
-        header, following = headers.get(sequence), headers.get(self._files.beginning_at(sequence + 1))
+        header, following = headers.get(sequence), headers.get(self._files.segment_from(sequence + 1))
         if header is None:
             is_there = sequence in headers and path.name in self._names
             what = "the segment header does not verify" if is_there else "the segment is missing"
@@ -215,10 +215,10 @@ class DamageSearch:
                     return scan.tail
                 problem, self._last_index = f"{path} byte {scan.offset}: {scan.reason}", scan.tail.index
                 self._gap(sequence, problem)
-                place = scan.offset
+                start_byte = scan.offset
                 resumed = self._resume(fd, scan, end)
                 if resumed is None:
-                    self._lose(sequence, following, place, problem)
+                    self._lose(sequence, following, start_byte, problem)
                     return None
                 frames = itertools.chain((resumed.first,), resumed.later)
                 first = self._last_index + 1
@@ -267,8 +267,8 @@ class DamageSearch:
     def _resume(self, fd: int, scan: _TolerantScan, end: int) -> _Resumed | None:
         """The next write whose first frame verifies by its batches; None where there is none."""
         at, generation = scan.offset, scan.last_generation
-        for place in self._markers(fd, at, min(end, self._fs.size(fd))):
-            scan.offset, scan.last_generation, scan.resuming = place, generation, True
+        for start_byte in self._markers(fd, at, min(end, self._fs.size(fd))):
+            scan.offset, scan.last_generation, scan.resuming = start_byte, generation, True
             frames = scan.frames()
             frame = next(frames, None)
             if frame is not None:
@@ -277,7 +277,7 @@ class DamageSearch:
         return None
 
     def _markers(self, fd: int, at: int, end: int) -> Iterator[int]:
-        """Places that look like a marker, from a byte on."""
+        """Yields positions that look like a marker, from a byte on."""
         while at + MARKER_BYTES <= end:
             data = self._fs.pread(fd, min(WINDOW_BYTES, end - at), at)
             hit = data.find(MARKER_MAGIC)
@@ -291,16 +291,16 @@ class DamageSearch:
     # -- what is damaged ---------------------------------------------------------------------------------
 
     def _take(self, scan: _TolerantScan, frame: ScannedFrame) -> None:
-        """Note a frame's batches that do not verify, and the offsets that a gap before it has cost."""
+        """Adds a frame's batches that do not verify, and the offsets that are missing in a gap before it."""
         for local_id, base, count, *_ in frame.entries:
-            if local_id not in NAMELESS:
+            if local_id not in INTERNAL_PARTITIONS:
                 next_offset, gaps = self._nexts.get(local_id, (base, self._gaps))
                 if base > next_offset and gaps < self._gaps:
                     self._add(self._gap_segment, local_id, next_offset, base - 1, self._gap_problem)
                 self._nexts[local_id] = base + count, self._gaps
         for local_id, base, count, *_ in scan.bad_entries:
             problem = f"{scan.path} byte {frame.offset}: a batch does not match its directory entry"
-            if local_id in NAMELESS:
+            if local_id in INTERNAL_PARTITIONS:
                 self._add(scan.sequence, NO_PARTITION, frame.index, frame.index, problem)
             else:
                 self._add(scan.sequence, local_id, base, base + count - 1, problem)
@@ -313,10 +313,10 @@ class DamageSearch:
         self,
         sequence: int,
         following: SegmentHeader | None,
-        place: int,
+        start_byte: int,
         problem: str,
     ) -> None:
-        """Note that a segment has nothing more that can be read, from byte `place` on."""
+        """Note that a segment has nothing more that can be read, from byte `start_byte` on."""
         self._gap(sequence, problem)
         loaded = unless_lost(partial(self._index, sequence))
         last_index = -1
@@ -330,8 +330,8 @@ class DamageSearch:
         self._add(sequence, NO_PARTITION, first_index, max(first_index, last_index), problem)
         self._last_index = last_index
         if loaded is not None:
-            for local_id, first, end in _rows_from(loaded[1], loaded[2], place):
-                if local_id not in NAMELESS:
+            for local_id, first, end in _rows_from(loaded[1], loaded[2], start_byte):
+                if local_id not in INTERNAL_PARTITIONS:
                     self._add(
                         sequence, local_id, max(first, self._nexts.get(local_id, (0, 0))[0]), end - 1, problem
                     )
@@ -359,7 +359,7 @@ class DamageSearch:
             self.damage.append(Damage(sequence, partition, first, last, problem))
 
 
-def _rows_from(summary: SegmentSummary, data: bytes, place: int) -> Iterator[tuple[int, int, int]]:
+def _rows_from(summary: SegmentSummary, data: bytes, start_byte: int) -> Iterator[tuple[int, int, int]]:
     """(partition, first, next offset) of what lies at or behind a byte of a segment, by its index file."""
     for row, part in enumerate(summary.partitions()):
         at, size = section_of(summary, row)
@@ -367,7 +367,9 @@ def _rows_from(summary: SegmentSummary, data: bytes, place: int) -> Iterator[tup
         first = part.first_offset
         if index is not None:
             batches = index.by_batch()
-            behind = [base for base, at in zip(batches.bases, batches.positions, strict=True) if at >= place]
+            behind = [
+                base for base, at in zip(batches.bases, batches.positions, strict=True) if at >= start_byte
+            ]
             if not behind:
                 continue
             first = behind[0]

@@ -14,10 +14,10 @@ clock. Retention, scrubbing, cleaning and joining are in `segment_maintenance`.
 
 Everything belongs to one thread but what may run in another one: opening, closing, reads (`read_cold`,
 `first_offset`, `timestamp_lookup`, `first_younger`, `max_timestamp_batch`, `partition_bytes`, `lsns`), frames
-and checkpoints for others (`frames_cold`, `chain_at_cold`, `ship_frames`, `next_on_disk`, `load_checkpoint`),
-what there is to clean or delete (`segments`, `cleanable_segments`, `has_segment`, `partition_in_segments`),
-`scrub`, `write_checkpoint`, `rewrite_segment`, `drop_deleted_damage`, `as_cleaned`, `clean`, `join`,
-`has_small_neighbours`, `begin_install` with `add` and `prepare`, `flush`.
+and checkpoints for others (`frames_cold`, `chain_at_cold`, `snapshot_frames`, `next_on_disk`,
+`load_checkpoint`), what to clean or delete (`segments`, `cleanable_segments`, `has_segment`,
+`partition_in_segments`), `scrub`, `write_checkpoint`, `rewrite_segment`, `drop_deleted_damage`, `as_cleaned`,
+`clean`, `join`, `has_small_neighbours`, `begin_install` with `add` and `prepare`, `flush`.
 Rules: `docs/disk_format.md`.
 """
 
@@ -28,7 +28,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from lockstep.storage.log.background_maintenance import BackgroundMaintenance
-from lockstep.storage.log.batch_reader import BatchPlace
+from lockstep.storage.log.batch_reader import BatchLocation
 from lockstep.storage.log.file_system import FileSystem, RealFileSystem, WatchedFileSystem
 from lockstep.storage.log.format import SEGMENT_HEADER_BYTES, chain_of, segment_of
 from lockstep.storage.log.lsn_lookup import LsnLookup
@@ -51,7 +51,7 @@ from lockstep.storage.types import (
     WriteFailed,
 )
 
-__all__ = ["BatchPlace", "DataLog", "LogOptions", "RecoveryReport", "SealedSegment"]
+__all__ = ["BatchLocation", "DataLog", "LogOptions", "RecoveryReport", "SealedSegment"]
 
 
 class DataLog(MaintainedLog):
@@ -85,13 +85,13 @@ class DataLog(MaintainedLog):
         if found.lost:
             self.damage.note_lost(found.lost)
         try:
-            self._go_on(found)
+            self._resume_appends(found)
         except BaseException:  # a caller that retries must not run out of descriptors
             table.close()
             found.state_file.close()
             raise
 
-    def _go_on(self, found: Recovered) -> None:
+    def _resume_appends(self, found: Recovered) -> None:
         """Continues at the end of the log. StorageFull, WriteFailed, FlushFailed."""
         self._pool.adopt((found.segments[-1].sequence if found.segments else 0) + 1, found.ready)
         self._maintenance.adopt_leftover(found.leftover)
@@ -141,7 +141,7 @@ class DataLog(MaintainedLog):
         self._maintenance.start()
 
     def prepare_now(self) -> None:
-        """Do that work here and now, once."""
+        """Does that work once, in this thread."""
         self._maintenance.run_once()
 
     @property
@@ -151,7 +151,7 @@ class DataLog(MaintainedLog):
 
     @property
     def disk_error(self) -> str:
-        """Why, in words; empty where there was room."""
+        """The reason of that failure; empty where there was room."""
         return self._maintenance.disk_error
 
     @property
@@ -162,11 +162,11 @@ class DataLog(MaintainedLog):
 
     @property
     def disk_failures(self) -> int:
-        """The number of tries that found no room since open: also what was full between two looks is seen."""
+        """The number of attempts that found no room since open: it also counts between two checks."""
         return self._maintenance.disk_failures
 
     def retry_space(self) -> None:
-        """Try again what could not be written: there may be room."""
+        """Retries what could not be written: there may be room."""
         self._refused_sequence = 0
         self._maintenance.wake()
 
@@ -358,7 +358,7 @@ class DataLog(MaintainedLog):
         return found if found is not None else self.chain_at_cold(index)
 
     def chain_at_cold(self, index: int) -> int | None:
-        """`chain_at` without what is in memory, for any thread: the newest frames move while one looks."""
+        """`chain_at` without what is in memory, for any thread: the newest frames change concurrently."""
         for placed in self._maintenance.checkpoints:
             if placed.checkpoint.index == index:
                 return placed.checkpoint.chain
@@ -370,11 +370,11 @@ class DataLog(MaintainedLog):
         return self._recent.read(first_index, max_bytes) if first_index <= self.last_index else []
 
     def frames_cold(self, first_index: int, max_bytes: int) -> list[Frame]:
-        """`frames` from the disk, for any thread. FramesUnavailable below the log or where it has just been
-        cut; CorruptLog."""
+        """`frames` from the disk, for any thread. FramesUnavailable below the log or beyond a concurrent
+        truncation; CorruptLog."""
         return self._frame_reader.read(first_index, max_bytes, self.last_index)
 
-    def ship_frames(self, from_index: int, upto_index: int, max_bytes: int) -> list[Frame]:
+    def snapshot_frames(self, from_index: int, upto_index: int, max_bytes: int) -> list[Frame]:
         """The frames that a snapshot sends with its checkpoint, of all that is on the disk, also below
         `first_kept_index`, at most `max_bytes` but at least one, none above `upto_index`. They follow one
         another; the first may come after `from_index` where frames were freed (`chain_at_cold` returns the
@@ -417,17 +417,17 @@ class DataLog(MaintainedLog):
 
     def timestamp_lookup(
         self, partition: int, timestamp_ms: int, start_offset: int, end_offset: int
-    ) -> BatchPlace | None:
+    ) -> BatchLocation | None:
         """The first batch in the range whose newest record is that new or newer. May load an index file."""
         return self._reader.first_at_or_after(partition, timestamp_ms, start_offset, end_offset)
 
     def first_younger(
         self, partition: int, time_ms: int, start_offset: int, end_offset: int
-    ) -> BatchPlace | None:
+    ) -> BatchLocation | None:
         """The first batch in the range that is not older; one without timestamps is as old as the end of
         its segment, and in the newest segment it is young. May load index files."""
         return self._reader.first_younger(partition, time_ms, start_offset, end_offset)
 
-    def max_timestamp_batch(self, partition: int, start_offset: int, end_offset: int) -> BatchPlace | None:
+    def max_timestamp_batch(self, partition: int, start_offset: int, end_offset: int) -> BatchLocation | None:
         """The first of the batches with the newest record of the range. May load index files."""
         return self._reader.newest(partition, start_offset, end_offset)

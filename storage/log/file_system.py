@@ -1,4 +1,4 @@
-"""The few file operations the log makes, behind one face, so that tests can record, reorder and fail them.
+"""The few file operations of the log, behind one interface, so that tests can record, reorder and fail them.
 
 `RealFileSystem` is the operating system's functions, unwrapped: a call through it costs nothing extra.
 Every path is inside the log's own directory. What is durable when: written bytes after `fdatasync` of
@@ -116,7 +116,7 @@ class RealFileSystem:
         return os.fstat(fd).st_mtime_ns
 
     def free_bytes(self, path: Path) -> int:
-        """The room that is left on the file system of a directory; a quota may leave less."""
+        """The free space on the file system of a directory; a quota may leave less."""
         found = os.statvfs(path)
         return found.f_bavail * found.f_frsize if found.f_blocks else UNKNOWN_FREE_BYTES
 
@@ -233,7 +233,7 @@ def write_error(path: Path | str, error: OSError) -> StorageFull | WriteFailed:
 
 
 def is_lost(error: OSError) -> bool:
-    """Returns whether the file is not there, or the disk cannot read it: what can be made again then is."""
+    """Returns whether the file is missing or unreadable: then it is rebuilt where that is possible."""
     return error.errno in _LOST
 
 

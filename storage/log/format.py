@@ -2,8 +2,8 @@
 
 A frame is one Raft entry: a fixed header, a directory with one entry per record batch, then the batches
 as they came off the wire. Its checksum covers header and directory and is seeded with the checksum of the
-frame before (the chain); the very first is seeded from the group id. So a frame verifies only in its own
-place of its own group. Payloads are covered by the batches' own CRC-32C, kept in the directory, and by
+frame before (the chain); the very first is seeded from the group id. So a frame verifies only at its own
+position in its own group. Payloads are covered by the batches' own CRC-32C, kept in the directory, and by
 the 21 bytes before it, which the directory repeats.
 
 This module opens no file and knows nothing of markers (`marker`), which are local and not replicated.
@@ -21,12 +21,12 @@ from lockstep.storage.log.batch_flags import (
     ENTRY_REMOVED,
     apply_marks,
     encode_marks,
-    least_marks_bytes,
+    min_marks_bytes,
 )
 from lockstep.storage.types import ENTRY, ENTRY_BYTES, Buffer, DirectoryEntry, Frame, FrameKind
 
 FORMAT = 1
-"""What this code writes. Anything higher is rejected by name (`NewerFormat`)."""
+"""The format that this code writes. A higher one is rejected (`NewerFormat`)."""
 
 FRAME_FLAGS_KNOWN = 0
 """Frame flags a reader must understand to read the frame at all; none yet."""
@@ -124,7 +124,7 @@ MAX_FRAME_RECORDS = (1 << 32) - 1
 
 
 def frame_size(batch_count: int, payload_bytes: int) -> int:
-    """Returns the size in a segment of a frame with so many batches."""
+    """Returns the size in a segment of a frame with this number of batches."""
     return FRAME_BYTES + ENTRY_BYTES * batch_count + payload_bytes
 
 
@@ -160,14 +160,14 @@ def payload_problem(
         if after > end:
             return LENGTHS_DIFFER
         if flags & ENTRY_RAW:
-            whole = crc32c(view[at:after]) == crc
+            verifies = crc32c(view[at:after]) == crc
         else:
-            whole = (
+            verifies = (
                 length >= BATCH_PREFIX_BYTES
                 and prefix(view, at) == (base, length - BATCH_LENGTH_OFFSET, leader_epoch, 2, crc)
                 and crc32c(view[at + BATCH_PREFIX_BYTES : after]) == crc
             )
-        if not whole:
+        if not verifies:
             where = f"partition {local_id} offset {base}"
             return f"{where}: batch does not match its directory entry"
         at = after
@@ -186,8 +186,8 @@ def decode_frame(view: memoryview, at: int, chain: int, marked: bool = False) ->
     (crc, fmt, kind, head, flags, term, index, lsn, time_ms, records, count, directory, payload) = (
         FRAME.unpack_from(view, at)
     )
-    least = head + directory + (least_marks_bytes(count) if marked else payload)
-    if head < FRAME_BYTES or least > room or directory != count * ENTRY_BYTES:
+    minimum = head + directory + (min_marks_bytes(count) if marked else payload)
+    if head < FRAME_BYTES or minimum > room or directory != count * ENTRY_BYTES:
         raise ValueError("a frame header with impossible lengths")
     at += head + directory
     if crc32c(view[start + 4 : at], chain) != crc:
@@ -258,7 +258,7 @@ def decode_frames(data: Buffer, chain: int, marked: bool = False) -> list[Frame]
 
 
 def follows(frame: Frame, before: Frame) -> bool:
-    """Can this frame come right after that one?"""
+    """Returns whether a frame can directly follow another one."""
     return (
         frame.index == before.index + 1
         and frame.first_lsn == before.first_lsn + before.record_count

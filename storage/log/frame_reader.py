@@ -1,10 +1,10 @@
-"""Frames by index from segment files: for followers that are behind, for shipping, for chain values.
+"""Frames by index from segment files: for followers that are behind, for snapshots, for chain values.
 
 Every frame is verified again: chain, directory, payloads. A segment's frames are found through
 `Segment.frame_ends`; where those are not kept in memory they are made by a scan of the heads and kept for a
 few segments. So a damaged batch costs its own frame: what comes before it and behind it can be read, and
 members whose copies are damaged in different places repair one another.
-A read that meets a truncation, an installation or a rewriting begins again with what is there now; what is
+A read that meets a truncation, an installation or a rewrite begins again with the present segments; what is
 gone then is `FramesUnavailable`, never corruption.
 """
 
@@ -23,14 +23,14 @@ from lockstep.storage.log.segment_scan import SegmentScan
 from lockstep.storage.log.segments import Segment, SegmentTable
 from lockstep.storage.types import CorruptLog, Frame, FramesUnavailable
 
-SCANNED_KEPT = 4
-"""Segments whose frame ends are kept after a scan: a few shipments at once, each going forward."""
+MAX_KEPT_SCANS = 4
+"""Segments whose frame ends are kept after a scan: for a few snapshot sends at once, each sequential."""
 MARKERS_PER_FRAME = 2
-"""A guess for how much to read: a write's marker and an idle one."""
+"""An estimate, for the size of a read: a write's marker and an idle one."""
 
 
-class _Replaced(Exception):
-    """The segment is not the one of its sequence any more."""
+class _SegmentReplaced(Exception):
+    """The segment of this sequence was replaced."""
 
 
 class FrameReader:
@@ -57,11 +57,11 @@ class FrameReader:
         before: Segment | None = None
         while first_index <= upto_index:
             segment = self._segment_of(first_index)
-            if segment is None or (before is not None and not _goes_on(before, segment, frames[-1])):
+            if segment is None or (before is not None and not _is_next_segment(before, segment, frames[-1])):
                 break
             try:
                 size = self._read_some(segment, first_index, upto_index, max_bytes - total, frames)
-            except _Replaced:
+            except _SegmentReplaced:
                 if frames:
                     break
                 continue
@@ -90,8 +90,8 @@ class FrameReader:
             if segment is None:
                 return None
             try:
-                held = self._hold(segment)
-            except _Replaced:
+                held = self._acquire(segment)
+            except _SegmentReplaced:
                 continue
             try:
                 return self._chain_after(held, index)
@@ -99,19 +99,19 @@ class FrameReader:
                 self._table.release(held)
 
     def last_located(self, held: Segment) -> int:
-        """The last frame of a held segment whose place is known; those after it are behind a damaged head, or
-        behind what the disk has lost. CorruptLog where its header is damaged."""
+        """The last frame of a held segment whose position is known. Those after it are behind a damaged head,
+        or behind lost bytes. CorruptLog where its header is damaged."""
         return held.first_index + len(self._cached_ends(held)) - 1
 
-    def frame_at(self, segment: Segment, place: int) -> Frame:
+    def frame_at(self, segment: Segment, position: int) -> Frame:
         """The frame of a segment with a batch at this byte of it, be it that nothing is left of the batch.
         FramesUnavailable where the segment was replaced; CorruptLog."""
         try:
-            held = self._hold(segment)
-        except _Replaced:
+            held = self._acquire(segment)
+        except _SegmentReplaced:
             raise FramesUnavailable(f"segment {segment.sequence} was replaced") from None
         try:
-            row = bisect_left(self._ends(held), place)
+            row = bisect_left(self._ends(held), position)
         finally:
             self._table.release(held)
         index = segment.first_index + row
@@ -126,14 +126,14 @@ class FrameReader:
                 return segment if index < segment.first_index + count else None
         return None
 
-    def _hold(self, segment: Segment) -> Segment:
+    def _acquire(self, segment: Segment) -> Segment:
         if not self._table.acquire_current(segment):
-            raise _Replaced
+            raise _SegmentReplaced
         return segment
 
     def _read_some(self, segment: Segment, first: int, upto: int, budget: int, frames: list[Frame]) -> int:
         """Append what one read of this segment gives; its bytes, 0 where the next frame is over budget."""
-        held = self._hold(segment)
+        held = self._acquire(segment)
         try:
             row = first - segment.first_index
             ends = self._ends(held, row)
@@ -160,7 +160,7 @@ class FrameReader:
         except CorruptLog:
             if self._table.is_current(segment):
                 raise
-            raise _Replaced from None
+            raise _SegmentReplaced from None
         finally:
             self._table.release(held)
 
@@ -239,13 +239,13 @@ class FrameReader:
             return ends  # earlier frames can be read, and need no repair from other members
         with self._lock:
             self._scanned[held.sequence] = held, ends
-            while len(self._scanned) > SCANNED_KEPT:
+            while len(self._scanned) > MAX_KEPT_SCANS:
                 self._scanned.popitem(last=False)
         return ends
 
 
-def _goes_on(before: Segment, segment: Segment, last: Frame) -> bool:
-    """True if `segment` holds the frame after `last`, which is of `before`; not if either was cut since."""
+def _is_next_segment(before: Segment, segment: Segment, last: Frame) -> bool:
+    """True if `segment` holds the frame after `last`, of `before`; False after a truncation of either."""
     if segment.first_index == last.index + 1:
         return last.head is not None and segment.chain == chain_of(last.head)
     return segment is before

@@ -21,11 +21,11 @@ class RewrittenBatch(NamedTuple):
 
 
 BatchFilter = Callable[[DirectoryEntry, Buffer], RewrittenBatch | bool]
-"""What becomes of a batch: True stays as it is, False goes, `RewrittenBatch` is written in
+"""The decision about a batch: True keeps it, False removes it, `RewrittenBatch` is written in
 its place. A batch that an earlier pass shortened is passed as it is now; a batch that is gone is not passed
 at all."""
 Changes = dict[int, RewrittenBatch | bool]
-"""By row of a frame's directory, what becomes of a batch that does not stay as it is."""
+"""By row of a frame's directory, the decision about a batch that is removed or rewritten."""
 
 
 def rewrite_frame(frame: Frame, filter_batch: BatchFilter) -> Frame:
@@ -76,7 +76,7 @@ def _removed_entry(frame: Frame, row: int) -> DirectoryEntry:
 
 
 def _shortened_entry(e: DirectoryEntry, left: RewrittenBatch) -> DirectoryEntry:
-    """ValueError for a batch of another place."""
+    """Raises ValueError for a batch of another position."""
     size = len(left.payload)
     base, rest, leader_epoch, _, crc = BATCH_PREFIX.unpack_from(left.payload)
     if (base, rest + BATCH_LENGTH_OFFSET, leader_epoch) != (e.base_offset, size, e.leader_epoch):

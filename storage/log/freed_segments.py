@@ -52,7 +52,7 @@ def merge_runs(runs: Iterable[Run]) -> list[Run]:
     return result
 
 
-def _without_run(run: Run, other: Run) -> list[Run]:
+def _subtract_run(run: Run, other: Run) -> list[Run]:
     """Returns what is left of a run without another one: up to two runs."""
     parts = [(run[0], min(run[1], other[0] - 1)), (max(run[0], other[1] + 1), run[1])]
     return [(first, last) for first, last in parts if first <= last] if other[0] <= run[1] else [run]
@@ -67,7 +67,7 @@ class FreedSequences:
         """Args: wrong: runs that do not count though they are named (`wrongly_freed`)."""
         self.runs = merge_runs(freed_runs(names))
         for run in wrong:
-            self.runs = [part for each in self.runs for part in _without_run(each, run)]
+            self.runs = [part for each in self.runs for part in _subtract_run(each, run)]
         self._firsts = [first for first, _ in self.runs]
 
     def any_below(self, sequence: int) -> bool:

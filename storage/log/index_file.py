@@ -24,7 +24,7 @@ from lockstep.storage.log.run_table import BATCH_BYTES, RUN_BYTES, RunTable
 
 
 class SegmentPartition:
-    """The batches of one partition in one sealed segment, summed up; `last_offset` is inclusive."""
+    """A summary of the batches of one partition in one sealed segment; `last_offset` is inclusive."""
 
     __slots__ = ("first_offset", "last_offset", "local_id", "max_timestamp", "total_bytes")
 

@@ -1,4 +1,4 @@
-"""Looking at a stopped broker's log without changing a byte: one group's frames, and a verdict on all of it.
+"""Reads a stopped broker's log without changing a byte: one group's frames, and a verification of all of it.
 
 Owns: reading every frame of a group in order, each verified, and the report of `lockstep log verify` on a
 group. The places of damage are `damage_search`'s.
@@ -50,7 +50,7 @@ class NoLog(StorageError):
 
 
 class ReadOnlyFileSystem(RealFileSystem):
-    """Reads for real; drops every write, so that nothing that is there changes."""
+    """A file system that reads and drops every write, so that nothing on the disk changes."""
 
     def make_dir(self, path: Path) -> None:
         """Nothing: it is there, or there is nothing to read."""
@@ -177,7 +177,7 @@ class Verdict:
         self.control_records = 0
         """Not among `records`: what the log writes for itself, and the markers of transactions."""
         self.ends_at: str | None = None
-        """Where the log ends, in words; None where corruption hides it. A torn end is cut there, which is no
+        """Where the log ends, in words; None where corruption hides it. A torn end, which is truncated, is no
         corruption."""
         self.corruption: list[str] = []
         """Why the log cannot be opened, and damaged checkpoints."""

@@ -1,4 +1,4 @@
-"""Installing what another node sends: a checkpoint and the frames below it, in the place of the whole log.
+"""Installs a snapshot of another node: a checkpoint and the frames below it, which replace the whole log.
 
 `add` writes the frames into new segments beyond every file there is, `finish` switches with one save of the
 state file: its oldest sequence is then the first new one. Until that save everything new is a leftover that
@@ -17,7 +17,7 @@ import contextlib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from lockstep.storage.log.batch_flags import most_marks_bytes
+from lockstep.storage.log.batch_flags import max_marks_bytes
 from lockstep.storage.log.checkpoint_file import PlacedCheckpoint, incoming_name, write_checkpoint
 from lockstep.storage.log.file_system import FileSystem, write_all, write_error
 from lockstep.storage.log.format import (
@@ -37,13 +37,13 @@ from lockstep.storage.log.segments import Segment, SegmentTable
 from lockstep.storage.types import Checkpoint, Frame, StorageError
 
 SEQUENCE_GAP = 1024
-"""The log may roll this often while something is installed."""
+"""The sequences left free for segments that the log rolls to during an installation."""
 INSTALLED_GENERATION = 0
-"""Below every generation that begins."""
+"""Lower than every generation that begins later."""
 
 
-class Prepared:
-    """All that a switch needs, durable, and still a leftover."""
+class PreparedInstallation:
+    """A complete installation before its switch: durable, and still a leftover for recovery."""
 
     __slots__ = ("active", "checkpoint", "first_sequence", "position", "segments", "tail")
 
@@ -71,7 +71,7 @@ class Installation:
         segment_bytes: int,
         table: SegmentTable,
         pool: SegmentPool,
-        switch: Callable[[Prepared], None],
+        switch: Callable[[PreparedInstallation], None],
     ) -> None:
         self._fs = fs
         self._directory = directory
@@ -84,10 +84,10 @@ class Installation:
         self._tail = LogTail(0, 0, 1, group_seed(group_id), 0)
         self._writing: SegmentRewrite | None = None
         self._pending_end = 0
-        """Where the segment being written ends with what is about to be added, at most."""
+        """The highest end of the segment being written after the next frames are added."""
         self._segments: list[Segment] = []
         self._gaps: list[int] = []
-        self._prepared: Prepared | None = None
+        self._prepared: PreparedInstallation | None = None
         self._over = False
 
     @property
@@ -101,7 +101,7 @@ class Installation:
         writing = self._writing.end if self._writing is not None else 0
         return sum(segment.end for segment in self._segments) + writing
 
-    # -- filling it -------------------------------------------------------------------------------------
+    # -- adding frames -------------------------------------------------------------------------------------
 
     def add(self, frames: Sequence[Frame], chain: int | None = None) -> None:
         """Verified frames that follow one another. They follow what was added before (at first: nothing),
@@ -118,7 +118,7 @@ class Installation:
             for at, frame in enumerate(frames):
                 # What was cleaned away takes no room: frames that lost much lie closer together here.
                 batches = len(frame.directory)
-                size = frame_size(batches, sum(map(len, frame.payloads))) + most_marks_bytes(batches)
+                size = frame_size(batches, sum(map(len, frame.payloads))) + max_marks_bytes(batches)
                 if self._writing is not None and self._pending_end + size > self._segment_bytes:
                     self._store(frames[start:at])
                     self._finish_segment()
@@ -175,7 +175,7 @@ class Installation:
         before = self._segments[-1] if self._segments else None
         return before.end if before is not None and before.sequence == self._sequence - 1 else 0
 
-    # -- ending it --------------------------------------------------------------------------------------
+    # -- the switch --------------------------------------------------------------------------------------
 
     def prepare(self, checkpoint: Checkpoint) -> None:
         """Make all of it durable, so that `finish` has only to switch. ValueError where the frames added
@@ -213,7 +213,7 @@ class Installation:
             fs.close(active.fd)  # its file would keep its room until the process ends
             raise
         placed = PlacedCheckpoint(name, checkpoint, position)
-        self._prepared = Prepared(self._first, self._segments, active, placed)
+        self._prepared = PreparedInstallation(self._first, self._segments, active, placed)
 
     def _active_segment(self, checkpoint: Checkpoint) -> Segment:
         """The empty segment in which the log continues."""

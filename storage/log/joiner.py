@@ -1,18 +1,18 @@
-"""Small neighbouring sealed segments joined into one, so that files do not outlive what was in them.
+"""Joins small neighbouring sealed segments into one, so that small files do not accumulate.
 
 Cleaning leaves a small file of each segment in which anything lives. `plan_groups` chooses the neighbours
 that are worth one file; `Joiner` writes it: the same frames, one after the other, under the last one's
 sequence, so the chain of heads stays whole, and the next header stays right about its end. Its name is new
 (`JoinedFile`).
 
-The order that crashes rely on: the new file is whole and flushed under a temporary name, gets its name, the
-directory is flushed, and then **one save of the state file switches**: up to there the file counts for
-nothing, from there on the segments that are in it do, whatever of their names comes back. Only then are those
-removed, a few at a time: nothing relies on it, and readers continue in the files they have open. A flush of
-the directory that failed, here or beside a join, leaves unknown what the disk has: nothing is switched, and
-the log ends as after any failed flush.
+The order that crashes rely on: the new file is whole and flushed under a temporary name, gets its name,
+the directory is flushed, and then **one save of the state file switches**: up to there the file counts
+for nothing; after it the segments that are in it count for nothing, even if files with their names
+reappear. Only then are those removed, a few at a time: nothing relies on it, and readers continue in the
+files they have open. A flush of the directory that failed, here or beside a join, leaves unknown what the
+disk has: nothing is switched, and the log ends as after any failed flush.
 
-A join changes no frame. It takes only what lies below the older kept checkpoint, and holds no place of one.
+A join changes no frame. It takes only segments below the older kept checkpoint, without the position of one.
 """
 
 from __future__ import annotations
@@ -126,9 +126,9 @@ class Joiner:
         self._is_failed = is_failed
         self._may_join = may_join
         self.joins = 0
-        """Made since open."""
+        """The number of joins since open."""
         self.joined_files = 0
-        """Files that these joins took."""
+        """The number of files that these joins replaced."""
 
     def find_groups(self, damaged: Collection[int]) -> Iterator[list[Segment]]:
         """The groups to join now; none while the disk is full or a write fails, and none whose file finds no

@@ -2,8 +2,8 @@
 
 Both change the state file first, in one save, and then what is in memory: tail cache, recent frames, spans
 and segments together, in one step for readers in other threads (`SegmentTable.replace_from`). Both belong
-to the log's own thread and want no append, flush or checkpoint under way. `MaintainedLog` is this plus the
-upkeep of sealed segments, `DataLog` the whole.
+to the log's own thread, and must not run during an append, a flush or a checkpoint. `MaintainedLog` is this
+plus the upkeep of sealed segments, `DataLog` the whole.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lockstep.storage.log.format import (
     segment_of,
 )
 from lockstep.storage.log.frame_reader import FrameReader
-from lockstep.storage.log.installation import Installation, Prepared
+from lockstep.storage.log.installation import Installation, PreparedInstallation
 from lockstep.storage.log.options import LogOptions
 from lockstep.storage.log.segment_compaction import SegmentRewriter
 from lockstep.storage.log.segment_pool import SegmentPool
@@ -150,7 +150,7 @@ class TruncatableLog(LogWriter):
 
     def truncate(self, last_index: int) -> None:
         """Forget the frames after `last_index`. A write that follows and is torn may bring some back, which
-        Raft can bear (model/README.md, "What TLC found"). ValueError below the newest checkpoint;
+        Raft tolerates (model/README.md, "What TLC found"). ValueError below the newest checkpoint;
         FlushFailed; CorruptLog, with nothing changed, where the last frame that stays is corrupt."""
         if last_index >= self.last_index:
             return
@@ -204,7 +204,7 @@ class TruncatableLog(LogWriter):
             local_ids = list(whole.summary.local_ids)
         for local_id in local_ids:
             index = self._table.index_of(whole, local_id, load=True)
-            left = index.cut(end) if index is not None else None
+            left = index.below(end) if index is not None else None
             if left is not None:
                 truncated.indexes[local_id] = left
         truncated.fd = self._fs.open(truncated.path)
@@ -237,7 +237,7 @@ class TruncatableLog(LogWriter):
         )
         return self._installation
 
-    def _switch(self, made: Prepared) -> None:
+    def _switch(self, made: PreparedInstallation) -> None:
         """Replaces the log by the installed snapshot."""
         with self._maintenance.pause():
             try:

@@ -3,7 +3,7 @@
 Owns: the lookup from an LSN to a frame's index, for readers of a whole log in order, and from a partition's
 offset to its LSN. Nothing is kept for it in the log: a segment knows the first LSN it holds, frames within it
 are bisected, and a batch's place in its segment leads to its frame. Heads of frames stay when batches are
-cleaned away, so an LSN never moves. What meets a rewriting, or frames that are being freed, is
+cleaned away, so an LSN never moves. A lookup that meets a rewrite, or frames that are being freed, is
 FramesUnavailable. Does not: read batches, or know what is committed. For any thread.
 """
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from lockstep.storage.log.segments import Segment, SegmentTable
 
 FIRST_LSN: Final = 1
-"""Of a new log."""
+"""The first LSN of a new log."""
 
 
-class FramePlace(NamedTuple):
+class FrameLocation(NamedTuple):
     """The frame with which reading continues."""
 
     frame_index: int
@@ -35,7 +35,7 @@ class FramePlace(NamedTuple):
 
 
 class LsnLookup:
-    """Over one log's segments."""
+    """Lookups over one log's segments."""
 
     __slots__ = ("_frames", "_table")
 
@@ -45,7 +45,7 @@ class LsnLookup:
 
     def find(
         self, lsn: int, partitions: Iterable[int], upto_index: int, known_index: int | None = None
-    ) -> FramePlace:
+    ) -> FrameLocation:
         """The frame that holds an LSN, or will. Sealed segments without a batch of these partitions
         are passed over, where all of their frames may be looked at: what is above `upto_index` may be lost
         with a leadership, and its LSNs be used again; or be of a partition that was unknown to the caller.
@@ -68,10 +68,10 @@ class LsnLookup:
                 lsn = segment.tail.next_lsn
                 continue
             if known_index is not None and lsn == requested_lsn:
-                return FramePlace(known_index, lsn, False)
+                return FrameLocation(known_index, lsn, False)
             last = upto_index if summary is None else min(segment.tail.index, upto_index)
-            return FramePlace(self._bisect(segment.first_index, last, lsn), lsn, over_gap)
-        return FramePlace(upto_index + 1, lsn, over_gap)  # the newest was sealed while this looked
+            return FrameLocation(self._bisect(segment.first_index, last, lsn), lsn, over_gap)
+        return FrameLocation(upto_index + 1, lsn, over_gap)  # the newest was sealed while this looked
 
     def _bisect(self, first: int, last: int, lsn: int) -> int:
         """The first of these frames that ends after an LSN; the one after them where none does."""

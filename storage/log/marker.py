@@ -1,11 +1,11 @@
 """The marker at the start of every physical write: how much of the log had been flushed before it.
 
-Markers distinguish a torn tail from corruption: bytes below the highest position that a marker promises were
-flushed, so if they do not verify they are corrupt. A marker is local, not part of the frame chain and never
-replicated. It carries its own position and the log's generation: a marker left over from before a cut (older
-generation) or from the file's former life (another segment sequence) never counts. Frames are found only
-through markers; a torn write may still show, under its good marker, frames that were cut at just its place,
-which Raft can bear (`docs/disk_format.md`, rule 2).
+Markers distinguish a torn tail from corruption: bytes below the highest position that a marker promises
+were flushed, so if they do not verify they are corrupt. A marker is local, not part of the frame chain and
+never replicated. It carries its own position and the log's generation: a marker that remains from before a
+truncation (older generation) or from the file's former use (another segment sequence) never counts. Frames
+are found only through markers; a torn write may still show, under its valid marker, frames that were
+truncated at its position, which Raft tolerates (`docs/disk_format.md`, rule 2).
 """
 
 from __future__ import annotations

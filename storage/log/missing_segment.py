@@ -24,7 +24,7 @@ EMPTY_DIRECTORY: Final = "start a node of a cluster with the same number and an 
 REMEDY: Final = f"put it back from a copy, or {EMPTY_DIRECTORY}"
 
 NO_INDEX: Final = "its index file is missing or damaged, too"
-"""The reason why nobody knows what a lost segment held."""
+"""The reason why the content of a lost segment is unknown."""
 NO_STATE: Final = "the state file is damaged, too"
 """The reason where a new state was made from the files that are there."""
 

@@ -1,8 +1,8 @@
 """The `origin` file: the facts about a log that are given when it is new, and never change.
 
-Written before anything rests on it, whole before it has its name; later starts read it and ignore their
-settings. Here its content is bytes; the group keeps its first membership in it. One that does not verify is
-corruption.
+It is written first, and renamed to its name once it is complete; later starts read it and ignore their
+settings. Here its content is bytes; the group keeps its first membership in it. A file that does not verify
+is corruption.
 """
 
 from __future__ import annotations

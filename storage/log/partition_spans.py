@@ -28,7 +28,7 @@ class PartitionSpans:
 
     @property
     def first_offset(self) -> int | None:
-        """The lowest offset there is; None where there is none, as a reader in another thread may find it
+        """The lowest offset; None where there is none, as a reader in another thread may find it
         just before the partition goes from the table."""
         firsts = self._pair[0]
         return firsts[0] if firsts else None
@@ -64,9 +64,9 @@ class PartitionSpans:
         at = bisect_left(sequences, sequence)
         if at == len(sequences):
             return self
-        cut = PartitionSpans()
-        cut._pair = firsts[:at], sequences[:at]
-        return cut
+        spans = PartitionSpans()
+        spans._pair = firsts[:at], sequences[:at]
+        return spans
 
     def join_run(self, run: Run, first: int | None) -> PartitionSpans:
         """With the last segment of a run in the place of all of them, from its offset `first` on; None: it

@@ -26,24 +26,24 @@ class ReadPlan:
     """Rows [first, last) of `index`; `more`: the budget or the end offset ended them before the segment
     did."""
 
-    __slots__ = ("first", "index", "last", "more", "passed_bytes", "total_bytes")
+    __slots__ = ("first", "index", "last", "more", "skipped_bytes", "total_bytes")
 
     def __init__(self, index: BatchIndex, first: int, last: int, total_bytes: int, more: bool) -> None:
         self.index = index
-        """That of the segment; or rows of it, where a run in which the read begins or ends is its batches."""
+        """The segment's index; or rows of it in which the first and the last run are split into batches."""
         self.first = first
         self.last = last
         self.total_bytes = total_bytes
         self.more = more
-        self.passed_bytes = 0
+        self.skipped_bytes = 0
         """Bytes of damaged batches that are skipped."""
 
 
 def plan_read(index: BatchIndex, offset: int, budget: int, end_offset: int, min_one: bool) -> ReadPlan:
     """The batches from `offset` to before `end_offset`, at most `budget` bytes; one at least with `min_one`.
 
-    Rows that are runs are taken whole; of the one in which the read begins, and of that in which it ends, the
-    batches are looked at.
+    Rows that are runs are taken whole, but for the runs in which the read begins and ends: of these the
+    batches are planned one by one.
     """
     bases = index.bases
     count = len(bases)
@@ -63,7 +63,7 @@ def plan_read(index: BatchIndex, offset: int, budget: int, end_offset: int, min_
     if left >= 0:
         last = _plan_rows(index, begin, stop, left, False, False).last
         if last < stop or (last > begin and next_offset(index, last - 1) > end_offset):
-            last -= last == stop  # now that which fits in part, or not at all
+            last -= last == stop  # the row that fits in part, or not at all
             batches = index.batches(last)
             rows.extend(index, begin, last)
             rows.extend(batches, 0, len(batches.bases))

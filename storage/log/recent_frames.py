@@ -15,7 +15,7 @@ from bisect import bisect_right
 from lockstep.storage.types import ENTRY_BYTES, Frame
 
 _NO_INDEX = 1 << 62
-"""Higher than every frame's."""
+"""Higher than every frame's index."""
 _COMPACT_AT = 1024
 FRAME_COST_BYTES = 430
 """What a frame costs beside its bytes: the object, its head's and the lists'. Measured by `tracemalloc`
@@ -134,7 +134,7 @@ class RecentFrames:
         self._total_bytes, self._total_cost = self._ends[-1], self._costs[-1]
 
     def limit_to(self, limit_bytes: int) -> None:
-        """Another limit; what is kept is forgotten where it changes."""
+        """Changes the limit; the kept frames are dropped where it differs."""
         if limit_bytes != self.limit_bytes:
             self.limit_bytes = limit_bytes
             self.clear()
@@ -148,7 +148,7 @@ class RecentFrames:
 
 
 def cost_bytes(frame: Frame, size: int) -> int:
-    """Estimates the memory of a frame of so many bytes."""
+    """Estimates the memory of a frame of this size."""
     if frame.body is not None:
         return size + RECEIVED_COST_BYTES + ENTRY_BYTES * frame.batch_count
     return size + FRAME_COST_BYTES + BATCH_COST_BYTES * frame.batch_count
@@ -158,6 +158,6 @@ def _cut(totals: array[int], count: int) -> int:
     """Forget the first of these running totals; what they came to."""
     before = totals[count - 1]
     del totals[:count]
-    for place, total in enumerate(totals):
-        totals[place] = total - before
+    for number, total in enumerate(totals):
+        totals[number] = total - before
     return before

@@ -338,7 +338,7 @@ class Recovery:
     def _sealed(self, sequence: int, before: Segment | None, names: list[str]) -> Segment:
         header = self._header(sequence)
         path = self._directory / self._files.name(sequence)
-        after = self._files.beginning_at(sequence + 1)
+        after = self._files.segment_from(sequence + 1)
         following = self._header(after) if self._files.is_live(after) else None
         loaded = self._load_index_head(sequence)
         if header is None:
@@ -350,7 +350,7 @@ class Recovery:
             segment.tail = LogTail(index.last_index, index.term, index.next_lsn, index.chain, index.time_ms)
             segment.indexes, segment.indexed, segment.frame_ends = None, True, None
             if sequence in self._lost and self._lost[sequence].readable_bytes >= segment.end:
-                del self._lost[sequence]  # nothing was written where it is cut
+                del self._lost[sequence]  # nothing was written beyond its end
             return segment
         self._rebuilt += 1
         scan = self._scan_segment(segment)

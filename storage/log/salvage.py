@@ -6,8 +6,8 @@ member that never voted: `Recovery` gives it a new incarnation. Returned frames 
 Raft keeps or truncates them as any follower's.
 
 Before the new state is saved, an empty file `salvaged` records that records may be missing at the log's
-beginning. It is removed once these are recorded (`storage/missing_records.py`): no start between can lose
-sight of them.
+beginning. It is removed once these are recorded (`storage/missing_records.py`): no start before that can
+miss them.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from lockstep.storage.log.state_file import LogState
 from lockstep.storage.types import CorruptLog, HardState
 
 SALVAGED_NAME: Final = "salvaged"
-_NOWHERE = position_of((1 << 32) - 1, 0)
+_NO_POSITION = position_of((1 << 32) - 1, 0)
 """The beginning of a generation above every position: everything below it counts."""
 
 
@@ -68,12 +68,12 @@ def salvaged_state(fs: FileSystem, directory: Path, group_id: int, names: list[s
         oldest -= 1
     while oldest in freed:
         oldest += 1
-    return LogState(HardState(), max(found.values()), _NOWHERE, oldest, joins=joins)
+    return LogState(HardState(), max(found.values()), _NO_POSITION, oldest, joins=joins)
 
 
 def begin_search(fs: FileSystem, directory: Path) -> None:
-    """Records that missing records are to be searched for. Raises OSError: without that a later start could
-    lose sight of them."""
+    """Records that missing records are to be searched for. Raises OSError: without the file a later start
+    could miss them."""
     fs.close(fs.open(directory / SALVAGED_NAME, create=True))
     fs.fsync_dir(directory)
 
@@ -139,7 +139,7 @@ def _payload_bytes(fs: FileSystem, path: Path, group_id: int, sequence: int) -> 
             LogTail(header.first_index - 1, header.term, header.first_lsn, header.chain, header.time_ms),
             SEGMENT_HEADER_BYTES,
             (1 << 64) - 1,
-            _NOWHERE,
+            _NO_POSITION,
             header.rewritten,
         )
         scan.last_generation, scan.heads_only = header.generation, True

@@ -49,10 +49,10 @@ from lockstep.storage.types import Buffer, CorruptLog, Frame, FramesUnavailable,
 FRAMES_PER_WRITE = 64
 """Frames of a rewritten segment that are written in one go."""
 BYTES_PER_WRITE = 1 << 20
-"""With so many bytes fewer frames will do."""
+"""A write is complete at this number of bytes, also with fewer frames."""
 
 
-def _go_on(_: int) -> None:
+def _no_throttle(_: int) -> None:
     """The default: no pause."""
 
 
@@ -62,7 +62,7 @@ def _is_open(_: int) -> bool:
 
 
 class _Everything:
-    """Every base offset."""
+    """A container of every base offset."""
 
     def __contains__(self, base_offset: object) -> bool:
         return True
@@ -99,7 +99,7 @@ class SegmentRewriter:
 
     # -- looking for corruption -------------------------------------------------------------------------
 
-    def scrub(self, sequence: int, throttle: Callable[[int], None] = _go_on) -> tuple[int, int] | None:
+    def scrub(self, sequence: int, throttle: Callable[[int], None] = _no_throttle) -> tuple[int, int] | None:
         """Read all of a sealed segment: the first and last index that it needs from elsewhere, or None
         where all verifies. A damaged index file is made again from the frames. `throttle` as `clean`. Raises
         OSError where it cannot be read for another reason than that the disk has lost it."""
@@ -263,7 +263,7 @@ class SegmentRewriter:
     def _without_deleted_damage(
         self, segment: Segment, log_starts: Callable[[int], int]
     ) -> Generator[Frame, None, None]:
-        held = self._hold(segment)
+        held = self._acquire(segment)
         try:
             scan = self._scan(held)
             scan.heads_only = True
@@ -332,7 +332,7 @@ class SegmentRewriter:
         self,
         sequence: int,
         filter_batch: BatchFilter,
-        throttle: Callable[[int], None] = _go_on,
+        throttle: Callable[[int], None] = _no_throttle,
         is_closed: Callable[[int], bool] = _is_open,
     ) -> int:
         """Remove from a sealed segment what `filter_batch` does, and from its file what was never written
@@ -363,7 +363,7 @@ class SegmentRewriter:
 
     def frames_of(self, segment: Segment, throttle: Callable[[int], None]) -> Generator[Frame, None, None]:
         """All frames of a segment, each verified. CorruptLog, FramesUnavailable."""
-        held = self._hold(segment)
+        held = self._acquire(segment)
         try:
             scan = self._scan(held)
             for scanned in scan.frames():
@@ -374,7 +374,7 @@ class SegmentRewriter:
         finally:
             self._table.release(held)
 
-    def _hold(self, segment: Segment) -> Segment:
+    def _acquire(self, segment: Segment) -> Segment:
         """The segment with its file open, to be released. FramesUnavailable where it is not in use."""
         if not self._table.acquire_current(segment):
             raise FramesUnavailable(f"{segment.path} has been freed or replaced meanwhile")
@@ -423,7 +423,7 @@ class SegmentRewriter:
         old: Segment,
         frames: Iterable[Frame],
         chain: int | None = None,
-        throttle: Callable[[int], None] = _go_on,
+        throttle: Callable[[int], None] = _no_throttle,
         is_closed: Callable[[int], bool] = _is_open,
     ) -> Segment:
         """`chain`: what the first frame follows, where that is not the segment's first."""

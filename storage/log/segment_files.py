@@ -1,9 +1,9 @@
-"""A directory's segment files sorted out by name: those of the log, and those that are left over. Pure.
+"""Classifies the segment files of a directory by their names: those of the log, and leftovers. Pure.
 
 A file in which small neighbours were joined is named after the first and the last of them and after its
 join, so its name never was another file's. Joins are numbered, and the state file has the number of finished
-ones: a file of a later one counts for nothing. One that counts replaces every sequence it names, whatever
-else there is under them: names of former segments that come back after a power loss are leftovers for ever.
+ones: a file of a later join is ignored. A joined file that counts replaces every sequence it names, whatever
+else has these names: files of former segments that come back after a power loss stay leftovers.
 Reads no file itself. Where bytes of a segment are: `format`; how files are joined: `joiner`.
 """
 
@@ -41,7 +41,7 @@ class JoinedFile(NamedTuple):
 
     first: int
     last: int
-    """The sequence that the segment has: markers and places in it are of this one."""
+    """The sequence of the joined segment: its markers and positions have this one."""
     number: int
     """The number of the join."""
 
@@ -66,10 +66,10 @@ def joined_of(names: Iterable[str]) -> list[JoinedFile]:
 
 
 def outermost(joined: Iterable[JoinedFile]) -> set[JoinedFile]:
-    """The joined files that no later join has taken. One step for each sequence that they name."""
+    """The joined files that no later join contains. Takes one step for each sequence that they name."""
     found: set[JoinedFile] = set()
     ends: dict[int, int] = {}
-    """By sequence: the furthest end of the files of later joins that have it."""
+    """By sequence: the highest last sequence of the later joins that contain it."""
     by_number = attrgetter("number")
     for _, same in groupby(sorted(joined, key=by_number, reverse=True), by_number):
         new = [each for each in same if ends.get(each.first, -1) < each.last]
@@ -81,10 +81,10 @@ def outermost(joined: Iterable[JoinedFile]) -> set[JoinedFile]:
 
 
 class SegmentFiles:
-    """A directory's segment files, sorted out.
+    """A directory's segment files, classified.
 
     Args: oldest: the oldest sequence that must exist; joins: how many are finished; is_invalidated: whether a
-    joined file was invalidated, which its first bytes show; wrong: runs that freed files name wrongly.
+    joined file was invalidated, which its first bytes show; wrong: runs in freed files that were not freed.
     """
 
     __slots__ = ("_firsts", "_joined", "_single", "covered", "freed", "leftover", "live", "unfinished")
@@ -102,7 +102,7 @@ class SegmentFiles:
         joined = joined_of(names)
         void = {each for each in joined if each.number > joins or is_invalidated(each.name)}
         self.unfinished = [each.name for each in joined if each in void]
-        """Joined files that do not count: their segments still do."""
+        """Joined files that do not count: the segments that they would replace do."""
         whole = [each for each in joined if each not in void]
         outer = outermost(whole)
         kept = [
@@ -112,11 +112,11 @@ class SegmentFiles:
         self._joined = {each.last: each for each in kept}
         self._firsts = {each.first: each.last for each in kept}
         self.covered = {s for each in kept for s in range(each.first, each.last + 1)}
-        """The sequences that joined segments stand for."""
+        """The sequences that joined segments replace."""
         present = sequences_of(names, SEGMENT_SUFFIX)
         self._single = {s for s in present if s >= oldest and s not in self.freed and s not in self.covered}
         self.live = sorted([*self._single, *self._joined])
-        """The sequences of the files that count, rising; those that follow the log are among them."""
+        """The sequences of the files that count, rising, including prepared ones after the end of the log."""
         self.leftover = [
             *[segment_name(s) for s in present if s not in self._single],
             *[each.name for each in whole if each not in counting],
@@ -144,8 +144,8 @@ class SegmentFiles:
         joined = self._joined.get(sequence)
         return joined.first if joined is not None else sequence
 
-    def beginning_at(self, sequence: int) -> int:
-        """The sequence of the segment that this one was joined into: mostly this one."""
+    def segment_from(self, sequence: int) -> int:
+        """The sequence of the segment whose first sequence is this one; they differ where it was joined."""
         return self._firsts.get(sequence, sequence)
 
     def first_missing(self, oldest: int) -> int:

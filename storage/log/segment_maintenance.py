@@ -236,7 +236,7 @@ class MaintainedLog(TruncatableLog):
 
     def frames_from_begin(self, sequence: int, frames: Sequence[Frame]) -> Sequence[Frame]:
         """The frames from the first on that has a batch of this segment; none where all have only older ones,
-        and all where they have none that tells."""
+        and all where they have none."""
         segment = self._table.get(sequence)
         parts = () if segment is None else self._table.partitions_of(segment)
         others = (CONTROL_PARTITION, NOTES_PARTITION, DEAD_PARTITION)

@@ -76,7 +76,7 @@ class SegmentPool:
         self.failed = ""
         """Why the last attempt to prepare failed; empty when it did not."""
         self.is_full = False
-        """It failed because the disk is full."""
+        """Whether it failed because the disk is full."""
         self.full_failures = 0
         """Attempts that failed because the disk was full, since the start."""
         self.yielding = False
@@ -106,7 +106,7 @@ class SegmentPool:
 
     @property
     def next_sequence(self) -> int:
-        """Beyond every file there is."""
+        """Returns a sequence beyond every file."""
         return self._next_sequence
 
     @property
@@ -134,7 +134,7 @@ class SegmentPool:
 
     @contextmanager
     def _at_full_speed(self) -> Iterator[None]:
-        """Holds the lock, once the background thread has ended the file that it fills early. So it ends every
+        """Holds the lock, once the background thread has stopped filling its file. It stops every
         file until then, as a thread that releases a lock may acquire it again before a waiting one."""
         self._stop_filling.set()
         with self._lock:
@@ -146,8 +146,8 @@ class SegmentPool:
         while one is ready."""
         return self._ready.popleft() if self.more_than(0) else None
 
-    def give_back(self, path: Path) -> None:
-        """A file no segment and no reader uses any more."""
+    def reclaim(self, path: Path) -> None:
+        """Takes back a file that no segment and no reader uses any more, for recycling."""
         self._dead.append(path)
 
     def prepare(self, mode: FillMode = FillMode.BACKGROUND) -> bool:
@@ -174,7 +174,7 @@ class SegmentPool:
         self.full_failures += self.is_full
 
     def forget_failure(self) -> None:
-        """The next writer that needs a file may try again."""
+        """Clears the failure: the next writer that needs a file may try again."""
         self.failed, self.is_full = "", False
 
     def no_segment(self) -> StorageFull | WriteFailed:
@@ -183,11 +183,11 @@ class SegmentPool:
             return WriteFailed(f"the next segment cannot be written: {self.failed}")
         return StorageFull(f"no room for a segment: {self.failed}")
 
-    def enlarge(self, place: int, least_bytes: int) -> bool:
-        """Give the ready file at `place` at least this size, here and now: it is to take a frame of a member
+    def enlarge(self, index: int, least_bytes: int) -> bool:
+        """Give the ready file `index` at least this size, here and now: it is to take a frame of a member
         whose segments are larger. False, and `failed` set, on failure. A stop before it is in use costs no
         more than the file: the next open makes it again. Does not wait where the file is large enough."""
-        file = self._ready[place]
+        file = self._ready[index]
         if least_bytes <= file.size:
             return True
         with self._at_full_speed():

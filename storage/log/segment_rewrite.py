@@ -1,8 +1,9 @@
 """A sealed segment written as a whole: installed from another node, repaired from one, or cleaned.
 
-Its format is `SEGMENT_REWRITTEN_FORMAT`: one marker, then the frames, each head followed by its marks and by
-the payloads that are left. Header and marker come last, so that until `finish` the file has no valid
-header. The caller chooses its generation; such a segment gets no appends.
+Its format is `SEGMENT_REWRITTEN_FORMAT`: one marker, then the frames. A frame is its head, its marks (which
+of its batches were removed or shortened: `batch_flags`) and the payloads that are left. Header and marker are
+written last: until `finish` the file has no valid header. The caller chooses its generation; such a segment
+gets no appends.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ OVERHEAD_BYTES: Final = SEGMENT_HEADER_BYTES + MARKER_BYTES
 """The bytes of each file beside its frames, which begin there."""
 MARKS_BYTES: Final = 5
 BATCHES_PER_MARKS_BYTE: Final = 8 * 40
-"""An appended frame's marks take at most so many bytes, and one for so many bytes of its head."""
+"""An appended frame's marks take at most `MARKS_BYTES`, and a byte for each so many bytes of its head."""
 
 
 def head_bytes(segment: Segment) -> int:
@@ -54,7 +55,7 @@ def max_frames_bytes(segment: Segment) -> int:
 
 
 class SegmentRewrite:
-    """One such segment, being written to `path`; `before` is what its first frame follows.
+    """One such segment, being written to `path`; `before` is the log's tail before its first frame.
 
     Args: is_closed: partitions whose batches get no row in the index once they are cleaned away."""
 
@@ -81,7 +82,7 @@ class SegmentRewrite:
         self._fd = fs.open(path, create=True)
 
     def add(self, frames: Sequence[Frame]) -> int:
-        """Write verified frames; how many bytes. ValueError where one does not follow; OSError."""
+        """Writes verified frames; returns the bytes. Raises ValueError where one does not follow, OSError."""
         buffers: list[Buffer] = []
         start = self.end
         for frame in frames:
@@ -94,7 +95,7 @@ class SegmentRewrite:
         return self.end - start
 
     def write_back(self, count: int) -> None:
-        """Have the last bytes on their way, and wait: a large flush at the end would hold up others'."""
+        """Writes the last `count` bytes back, and waits: a large flush at the end would delay others."""
         self._fs.write_back(self._fd, self.end - count, count)
 
     def _check(self, frame: Frame) -> None:
@@ -108,7 +109,7 @@ class SegmentRewrite:
         tail.chain = chain_of(head)
 
     def _index(self, frame: Frame, at: int) -> None:
-        """Its batches, whose payloads begin at `at`."""
+        """Adds the frame's batches to the index; their payloads begin at `at`."""
         payloads = frame.payloads
         for entry, payload in zip(frame.directory, payloads, strict=True):
             if len(payload) != (0 if entry.flags & ENTRY_REMOVED else entry.length):
@@ -116,7 +117,7 @@ class SegmentRewrite:
         add_to_index(self._indexes, frame.entries, at, payloads, self._is_closed)
 
     def finish(self, previous_end: int, written_end: int = 0) -> Segment:
-        """Whole and flushed: the sealed segment. `written_end` is where it ended before, if it was there."""
+        """Completes and flushes the file; returns the sealed segment. `written_end`: its former end."""
         before = self._before
         position = position_of(self.sequence, SEGMENT_HEADER_BYTES)
         header = SegmentHeader(
@@ -154,7 +155,7 @@ class SegmentRewrite:
         return segment
 
     def close(self) -> None:
-        """Let go of the file; it is the caller's to remove where it was not finished."""
+        """Closes the file; the caller removes it where it was not finished."""
         if self._fd >= 0:
             self._fs.close(self._fd)
             self._fd = -1

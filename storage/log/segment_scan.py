@@ -5,9 +5,9 @@ where and why; what that means (end of the log, torn tail, corruption) is for th
 help of `highest_promise`. A frame is taken only if its header continues the chain and its payload verifies.
 
 Which marker counts: it verifies, is at its own position, and is of the log's current generation
-where that has begun (`generation_start`) or of a former one below, never going back. Below a cut the
+from `generation_start` on, or below it of a former one, never decreasing. Below a truncation the
 former generation's last write may continue in stale bytes; the newer generation's first marker, written
-right at the cut, ends it.
+where the log was truncated, ends it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 
 from crc32c import crc32c
 
-from lockstep.storage.log.batch_flags import apply_marks, least_marks_bytes, most_marks_bytes
+from lockstep.storage.log.batch_flags import apply_marks, max_marks_bytes, min_marks_bytes
 from lockstep.storage.log.format import (
     FORMAT,
     FRAME,
@@ -57,14 +57,14 @@ class Window:
         """The start of the bytes at `offset` in `view`, with `length` of them there; -1 beyond the end."""
         if offset + length > self.size:
             return -1
-        place = offset - self.base
-        if place < 0 or place + length > len(self.view):
+        at = offset - self.base
+        if at < 0 or at + length > len(self.view):
             self.view = memoryview(self._read_from(offset, length))
             self.base = offset
-            place = 0
+            at = 0
             if len(self.view) < length:
                 return -1
-        return place
+        return at
 
     def _read_from(self, offset: int, length: int) -> bytes:
         """More than these bytes, where the disk can read it."""
@@ -151,7 +151,7 @@ class ScannedFrame:
 
 
 class SegmentScan:
-    """One pass over a segment. After it: `offset` and `reason` have the place and the reason of its end,
+    """One pass over a segment. After it: `offset` and `reason` have the position and the reason of its end,
     `tail` the state after its frames, `promise` the highest flushed position in its markers."""
 
     __slots__ = (
@@ -216,7 +216,7 @@ class SegmentScan:
             self.reason = "no marker"
             return None
         if own != self._position | offset:
-            self.reason = "a marker of another place"
+            self.reason = "a marker of another position"
             return None
         end = offset + MARKER_BYTES + write_bytes
         if self.rewritten:
@@ -266,13 +266,13 @@ class SegmentScan:
                 return -1
         fields = FRAME.unpack_from(window.view, at)
         head, count, directory, payload = fields[3], *fields[10:]
-        whole = least = head + directory + payload
+        whole = minimum = head + directory + payload
         if self.rewritten:  # after its marks the bytes may be more or fewer than in the head
-            least = head + directory + least_marks_bytes(count)
-            whole = min(room, whole + most_marks_bytes(count))
+            minimum = head + directory + min_marks_bytes(count)
+            whole = min(room, whole + max_marks_bytes(count))
         if not self.needs_payloads:
-            whole = min(whole, head + directory + (most_marks_bytes(count) if self.rewritten else 0))
-        if head < FRAME_BYTES or least > room or directory != count * ENTRY_BYTES:
+            whole = min(whole, head + directory + (max_marks_bytes(count) if self.rewritten else 0))
+        if head < FRAME_BYTES or minimum > room or directory != count * ENTRY_BYTES:
             self.reason = "a frame header with impossible lengths"
             return -1
         return at if at + whole <= len(window.view) else window.at(offset, whole)
@@ -348,8 +348,8 @@ class SegmentScan:
 def highest_promise(
     read: Read, size: int, sequence: int, seed: int, generation: int, offset: int
 ) -> tuple[int, int]:
-    """The highest flushed position that a marker of this generation at `offset` or after speaks of, and
-    where that marker is (0, 0 if none): looks at every place, chained or not."""
+    """The highest flushed position that a marker of this generation at `offset` or after it has, and
+    the position of that marker (0, 0 if none): looks at all bytes, chained or not."""
     best, best_at = 0, 0
     while offset + MARKER_BYTES <= size:
         data = read(min(PROMISE_WINDOW_BYTES, size - offset), offset)

@@ -79,10 +79,10 @@ class Segment:
         chain: int,
     ) -> None:
         self.serial = next(_SERIALS)
-        """Which of the segments that ever had this sequence it is."""
+        """Distinguishes the segments that have had this sequence."""
         self.sequence = sequence
         self.first_sequence = sequence
-        """A lower one where its former neighbours were joined into it."""
+        """Its first sequence: lower than its own where former neighbours were joined into it."""
         self.path = path
         self.size = size
         self.generation = generation
@@ -115,7 +115,7 @@ class Segment:
 
     @property
     def is_mostly_unused(self) -> bool:
-        """Sealed long before its file was full, which has its whole size all the same."""
+        """True where it was sealed long before its file was full: the file still has its whole size."""
         return 2 * self.end < self.size
 
     @property
@@ -417,7 +417,7 @@ class SegmentTable:
         return found, total + sum([each.total_bytes for each in found])
 
     def is_current(self, segment: Segment) -> bool:
-        """Is it still the one of its sequence?"""
+        """Returns whether it is still the segment of its sequence."""
         return self._segments.get(segment.sequence) is segment
 
     def partitions_of(self, segment: Segment) -> Iterator[SegmentPartition]:

@@ -1,14 +1,13 @@
-"""Stretches of segment files that were read lately, so that readers of the same records share one read.
+"""Caches recently read byte ranges of segment files, so that readers of the same records share one read.
 
 Consumer groups that each read all of a topic fetch the same bytes within moments of one another. The first
-one's read is kept as it is, a reference and no copy; the others get views of it. A stretch is found by any
-position within it: a reader that begins in the middle takes what there is and comes into step with those
-before it.
-Keys are (serial of the segment, position). A segment that is cut, written afresh or recycled is another one,
-with another serial, and only batches that were committed are read: what is kept is never out of date.
+one's read is kept as it is, a reference and no copy; the others get views of it. A range is found by any
+position within it: a reader that begins in the middle gets the rest of it, and joins the readers before it.
+Keys are (serial of the segment, position). A segment that is truncated, rewritten or recycled is another one,
+with another serial, and only batches that were committed are read: a cached range is never out of date.
 A reader alone gains nothing, and reads faster into memory that its last response has just given back: reads
 are kept only while other readers fetch, within a few reads, bytes that had just been read. Bounded in number
-and bytes; the oldest goes first, because readers side by side move on together. A stretch that is dropped
+and bytes; the oldest goes first, because readers of the same range advance together. A range that is dropped
 lives on for as long as a response on its way holds a view of it. Used from any thread. Does not read files,
 nor know where batches begin.
 """
@@ -18,10 +17,10 @@ from __future__ import annotations
 import threading
 from collections import deque
 
-LEAST_SHARED_BYTES = 128 << 10
+MIN_SHARED_BYTES = 128 << 10
 """Shorter reads cost about as much as keeping them would."""
 MAX_SHARED = 8
-"""Stretches at once: looked through one by one, and enough for readers that are not quite in step."""
+"""Cached ranges: they are searched one by one, and suffice for readers that are not quite in step."""
 
 
 class SharedReads:
@@ -37,7 +36,7 @@ class SharedReads:
         self._read: deque[tuple[int, int, int]] = deque(maxlen=MAX_SHARED)
         """(serial, from, to) of the last reads, kept or not."""
         self._reads_to_keep = 0
-        """So many more reads are kept although no other reader fetches the same bytes."""
+        """The number of further reads that are cached although no other reader fetches the same bytes."""
         self.used_bytes = 0
         self.hits = 0
 
@@ -61,7 +60,7 @@ class SharedReads:
         """This was read from a position on: keep it if it is neither little nor too much, and if reads have
         lately been shared, or could have been."""
         length = len(view)
-        if not LEAST_SHARED_BYTES <= length <= self._limit_bytes:
+        if not MIN_SHARED_BYTES <= length <= self._limit_bytes:
             return
         key = serial, position
         with self._lock:

@@ -70,7 +70,7 @@ def _is_ours(index_name: str) -> bool:
 
 def invalidate_unfinished_joins(fs: FileSystem, directory: Path, files: SegmentFiles) -> bool:
     """Removes joined files whose join did not finish. A void header is written first: the file stays invalid
-    should a power loss undo the removal. Needs no space; returns False if the disk is full all the same."""
+    should a power loss undo the removal. Needs no space; returns False if the disk is full nevertheless."""
     try:
         for name in files.unfinished:
             fd = fs.open(directory / name)
@@ -120,7 +120,7 @@ def _remove(fs: FileSystem, directory: Path, stale: list[Path]) -> None:
 
 def flush_scanned(fs: FileSystem, segment: Segment, promise: int) -> None:
     """Flushes what was read of a segment, as it may be in the page cache only. Sealed segments are opened
-    again when read. Args: promise: the position up to which a marker or header says that all is flushed.
+    again when read. Args: promise: the position up to which a marker or header calls the log flushed.
 
     After a failed flush the system takes pages for clean that the disk never got: another flush would do
     nothing. So everything that no marker promises is written again. Source: Rebello and others, "Can

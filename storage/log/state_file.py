@@ -107,7 +107,7 @@ class StateFile:
 
     @classmethod
     def create(cls, fs: FileSystem, directory: Path, group_id: int) -> StateFile:
-        """The first thing a new directory holds, whole before it has its name."""
+        """Creates the first file of a new directory; it is complete before it gets its name."""
         temporary = directory / (STATE_NAME + ".tmp")
         slot = encode_slot(group_id, 1, LogState(HardState(), 0, position_of(1, 0), 1))
         fd = fs.open(temporary, create=True)
@@ -145,7 +145,7 @@ class StateFile:
 
     @classmethod
     def in_place_of_lost(cls, fs: FileSystem, directory: Path, group_id: int, state: LogState) -> StateFile:
-        """The open file, both slots corrupt, as if this were in it. Nothing is written before `save`."""
+        """Opens the file of two corrupt slots, with this state; `save` writes it first."""
         path = directory / STATE_NAME
         slot = encode_slot(group_id, 1, state)
         found = cls(fs, fs.open(path), group_id, [slot, slot], path)
@@ -153,7 +153,7 @@ class StateFile:
         return found
 
     def save(self, state: LogState) -> None:
-        """Both slots, each flushed. On an OSError nothing may rest on the new state."""
+        """Writes both slots, and flushes each. After an OSError the new state must not be relied on."""
         saves = self._saves + 1
         slot = encode_slot(self._group_id, saves, state)
         first = 1 - self._newest_slot

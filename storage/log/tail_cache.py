@@ -21,7 +21,7 @@ from lockstep.storage.types import Buffer
 _COMPACT_AT = 32
 """Evicted places that a partition has room for at least: of many partitions with few batches each, a thousand
 would take more than the batches."""
-_LEAST_ORDER = 1024
+_MIN_ORDER = 1024
 ROW_COST_BYTES = 56
 """What a row costs without what holds its bytes: 8 bytes in each of five arrays, with room to grow and the
 places of rows that are gone. Measured by `tracemalloc` (Python 3.11), as are the others."""
@@ -53,7 +53,7 @@ class SharedBuffer:
         self.data = data
         self.cost_bytes = len(data) + (COPY_COST_BYTES if isinstance(data, bytes) else SHARED_COST_BYTES)
         self.rows = 0
-        """So many rows in it are kept."""
+        """The number of rows in it that are kept."""
 
 
 Payload = Buffer | list[Buffer] | SharedBuffer
@@ -93,7 +93,7 @@ class PartitionTail:
         """After the newest run."""
         self.start = 0
         self.ahead = 0
-        """So many were evicted before their turn."""
+        """The number of rows that were evicted out of order."""
         self.total_bytes = 0
 
     def evict(self) -> int:
@@ -126,7 +126,7 @@ class TailCache:
         self._max_shared_bytes = limit_bytes // _MAX_SHARED
         self._used_bytes = 0
         self._ahead = 0
-        """So many rows of `_order` are gone already."""
+        """The number of rows of `_order` that were removed already."""
         self._partitions: dict[int, PartitionTail] = {}
         self._order: deque[PartitionTail] = deque()
 
@@ -216,7 +216,7 @@ class TailCache:
         self._ahead += count
         if tail.start == len(tail.payloads):
             self._drop(tail)
-        if self._ahead > max(_LEAST_ORDER, len(self._order) // 2):
+        if self._ahead > max(_MIN_ORDER, len(self._order) // 2):
             self._order = deque(filter(_is_kept, self._order))
             self._ahead = 0
 
@@ -347,15 +347,15 @@ def _take_batches(
 ) -> tuple[int, bool]:
     """`_take` for batches in buffers of their own."""
     total = 0
-    place = bisect_right(batches, offset, key=_base_offset) - 1
-    while place < len(batches):
-        batch = batches[place]
+    index = bisect_right(batches, offset, key=_base_offset) - 1
+    while index < len(batches):
+        batch = batches[index]
         size = len(batch)
         if _base_offset(batch) >= end_offset or (total + size > max_bytes and (total or not min_one)):
             return total, False
         found.append(batch)
         total += size
-        place += 1
+        index += 1
     return total, True
 
 

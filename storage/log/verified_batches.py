@@ -1,4 +1,4 @@
-"""A cache of which batches of the log files were verified lately, so that the next reader skips the checksum.
+"""A cache of the batches of the log files that were verified lately: the next reader skips their checksum.
 
 An entry is a range of offsets of a partition in a segment, all of whole batches, with the file's modification
 time at the read. It is valid for `TTL_SECONDS` while that time is unchanged; all entries of a partition in a

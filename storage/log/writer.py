@@ -1,7 +1,7 @@
-"""The writing end of a data log: what a group commit costs is here.
+"""The writer of a data log: appends, flushes and rolls.
 
 One `append` is one marker and its frames in one `pwritev`; one `flush` is one `fdatasync`. State that
-readers in other threads look at is changed in an order they can bear: bytes first, index after.
+readers in other threads use is changed in an order that is safe for them: bytes first, index after.
 `DataLog` is this plus everything else.
 """
 
@@ -100,7 +100,7 @@ class LogWriter:
     def has_space_for(
         self, payload_bytes: int, batch_count: int | None = None, *, reserved: bool = False
     ) -> bool:
-        """Will all this payload (everything accepted and not yet appended) find room? Once True it stays
+        """Returns whether all this payload (accepted and not yet appended) fits. Once True it stays
         so until an append. Without `batch_count` the batches may be as small as they get. `reserved` may
         use the reserve: no-ops, deletes, log starts."""
         ready = self._pool.ready_count
@@ -151,8 +151,8 @@ class LogWriter:
         while (ready := self._pool.ready_count) < len(limits):
             if not self._pool.more_than(ready):
                 raise self._pool.no_segment()
-        for place, limit in enumerate(limits):
-            if not self._pool.enlarge(place, limit):
+        for position, limit in enumerate(limits):
+            if not self._pool.enlarge(position, limit):
                 raise self._pool.no_segment()
         if plan[0]:
             self._write(plan[0], _write_size(plan[0]))
@@ -183,8 +183,8 @@ class LogWriter:
                 raise ValueError(f"the head of frame {index} does not continue the chain")
             buffers.append(head)
             buffers.extend(frame.buffers)
-        place = self._segment_position | offset
-        marker = encode_marker(self._seed, self._generation, place, self._flushed, size - MARKER_BYTES)
+        position = self._segment_position | offset
+        marker = encode_marker(self._seed, self._generation, position, self._flushed, size - MARKER_BYTES)
         if len(frames) == 1:
             buffers[0:2] = [marker + head]
         else:
@@ -196,7 +196,7 @@ class LogWriter:
         self.chain, self.last_index, self.next_lsn, self.last_term = chain, index, lsn, term
         self.last_time_ms = frames[-1].time_ms
         self._idle_written = False
-        self._written = (self._fd, index, place + size)
+        self._written = (self._fd, index, position + size)
 
     def _write_out(self, buffers: list[Buffer], size: int, offset: int) -> None:
         """Write `size` bytes, and zeros up to the end of the page: a page of a recycled file that is written
@@ -295,12 +295,12 @@ class LogWriter:
         with self._sync:
             if self._failed:
                 raise FlushFailed(self._failed)
-            fd, index, place = self._written
+            fd, index, position = self._written
             try:
                 self._fs.fdatasync(fd)
             except OSError as error:
                 raise self._fail(f"{self._active.path}: flush failed: {error}") from error
-            self._flushed = max(self._flushed, place)
+            self._flushed = max(self._flushed, position)
             self.flushed_index = max(self.flushed_index, index)
 
     def _fail(self, what: str) -> FlushFailed:
@@ -310,22 +310,22 @@ class LogWriter:
     def idle(self) -> None:
         """Nothing follows for now: write down that all is flushed, so that corruption at the end is seen as
         corruption."""
-        place = self._segment_position | self._offset
-        if self._idle_written or self._flushed != place or self._failed or not self.options.flush:
+        position = self._segment_position | self._offset
+        if self._idle_written or self._flushed != position or self._failed or not self.options.flush:
             return
         self._mark()
 
     def _mark(self) -> None:
-        """A marker without frames. Also the first thing of a generation, so that a write that was cut in
-        the middle ends there for every later scan; where it finds no room, no stale frame did either."""
-        place = self._segment_position | self._offset
+        """A marker without frames. Also the first of a generation, so that a write truncated in
+        the middle ends there for every later scan. Where it does not fit, no stale frame does either."""
+        position = self._segment_position | self._offset
         if self._offset + MARKER_BYTES > self._limit:
             return
-        marker = encode_marker(self._seed, self._generation, place, self._flushed, 0)
+        marker = encode_marker(self._seed, self._generation, position, self._flushed, 0)
         self._write_out([marker], MARKER_BYTES, self._offset)
         self._offset += MARKER_BYTES
         self._idle_written = True
-        self._written = (self._fd, self.last_index, place + MARKER_BYTES)
+        self._written = (self._fd, self.last_index, position + MARKER_BYTES)
 
     # -- segments ---------------------------------------------------------------------------------------
 

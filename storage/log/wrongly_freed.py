@@ -1,4 +1,4 @@
-"""Freed files that are wrong: they name a segment that is whole, and would hide its records for good.
+"""Freed files that are wrong: they name a segment that is whole, and would hide its records permanently.
 
 A stray file, or a restore that mixes the directories of two nodes, may bring one. Freeing removes a segment's
 index file right after the freed file is durable, and long before its own file gets another use. So a segment
@@ -22,7 +22,7 @@ from lockstep.storage.log.lost_segments import is_index_of, load_index_head, rea
 from lockstep.storage.log.segment_files import SegmentFiles
 
 _END: Final = 1 << 62
-"""Above every sequence."""
+"""Higher than every sequence."""
 
 
 def find_wrongly_freed(
@@ -51,7 +51,7 @@ def find_wrongly_freed(
         if sequence not in freed or (below is not None and sequence >= below):
             continue
         first = every.first(sequence)
-        after = every.beginning_at(sequence + 1)
+        after = every.segment_from(sequence + 1)
         header = headers.get(sequence)
         following = headers.get(after) if every.is_live(after) else None
         index = _index_of(fs, directory / every.index_name(sequence))

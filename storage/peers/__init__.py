@@ -1,6 +1,6 @@
 """The transport between nodes: Raft's messages of all groups, and opaque words between brokers.
 
-Two connections lead from each node to each other, both dialed by who sends on them: `control` for what is
+Two connections lead from each node to each other, both dialed by the sender: `control` for what is
 small and must not wait (votes, heartbeats, responses), `bulk` for frames. Nothing here knows what a term is
 or whether a message is true; messages may be lost, late or overtaken, never changed or taken apart. Of the
 rest of storage it uses the core's messages and `Configuration`, a snapshot's chunks (`snapshot_chunk`), which

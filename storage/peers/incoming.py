@@ -142,7 +142,7 @@ class IncomingConnection(asyncio.BufferedProtocol):
         self._reject(f"a connection from {self.peer}", reason, self._host)
 
     def _reject(self, peer: str, reason: str, key: Hashable) -> None:
-        """Tells the peer why, logs it, and closes. Args: key: a peer that comes again is the same by it."""
+        """Sends the peer the reason, logs it, and closes. `key` identifies a peer that connects again."""
         self._write(HandshakeRejected(reason=reason[:MAX_REASON_LENGTH]))
         self._listener.warn(f"{peer} is rejected: {reason}", (key, reason))
         self.close()

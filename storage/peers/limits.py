@@ -51,7 +51,7 @@ class PeerLimits:
     last_pause_seconds: float = 1.0
     """Between attempts to dial; doubled from the first to the last."""
     dead_ms: int = 3000
-    """A peer whose kernel has acknowledged nothing for so long counts as dead."""
+    """A peer whose kernel has acknowledged nothing for this time counts as dead."""
 
 
 def tune(connected: socket.socket, dead_ms: int) -> None:

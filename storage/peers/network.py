@@ -159,7 +159,7 @@ class PeerNetwork:
     async def listen(self, sockets: list[socket.socket]) -> None:
         """Take connections of peers on bound sockets, which are closed with us. Raises OSError."""
         for bound in sockets:
-            bound.listen(BACKLOG)  # uvloop does so too, but keeps a failure to itself
+            bound.listen(BACKLOG)  # uvloop does so too, but does not report a failure
             server = await self.loop.create_server(self._accept, sock=bound, backlog=BACKLOG)
             self._servers.append(server)
 
@@ -168,7 +168,7 @@ class PeerNetwork:
         return incoming if self.tls is None else TlsTransport(incoming, self.tls)
 
     def add_node(self, node_id: int, host: str, port: int) -> None:
-        """Dial this node from now on, for ever; a new address takes the place of the old one."""
+        """Dials a node until it is forgotten; a new address replaces the old one."""
         peer = self._peers.get(node_id)
         if node_id == self.node_id or self._closed or (peer and peer.address == (host, port)):
             return
@@ -176,7 +176,7 @@ class PeerNetwork:
         self._peers[node_id] = _Peer(self, node_id, (host, port))
 
     def forget(self, node_id: int) -> None:
-        """Dial this node no more, and end its connections to us. It is the owner's to reject it."""
+        """Stops dialing a node, and ends its connections to us. The owner rejects it if it connects again."""
         self._drop(node_id)
         for bulk in (False, True):
             incoming = self._incoming.pop((node_id, bulk), None)
@@ -202,7 +202,7 @@ class PeerNetwork:
         self._put(link, frame)
 
     def notify(self, node_id: int, kind: int, body: bytes) -> None:
-        """Let a peer know; what is not sent yet, also for want of a link, is replaced by a newer one."""
+        """Sends a notification; one that is not sent yet, also without a link, is replaced by a newer one."""
         peer = self._peers.get(node_id)
         if peer is not None:
             peer.control.notify(kind, pack(NotificationBody(topic=kind, body=body)))
@@ -278,7 +278,7 @@ class PeerNetwork:
             task = link.stop()
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
-        peer.fail_requests(f"node {node_id} is dialed no more")
+        peer.fail_requests(f"node {node_id} is not dialed any more")
         if peer.up:
             self.loop.call_soon(self.on_link_change, node_id, False)
 

@@ -172,7 +172,7 @@ class Link:
             self._send_latest()
 
     def _on_sent(self, sent: int) -> None:
-        """Removes so many waiting bytes, which the kernel took."""
+        """Removes this number of waiting bytes, which the kernel took."""
         waiting = self._waiting
         self.waiting_bytes -= sent
         while sent:
@@ -231,7 +231,7 @@ class Link:
                 found = await self._resolve(host, port)
             endings = []
             for family, _, _, _, address in found:
-                connected = await self._try_for(seconds / len(found), family, address)
+                connected = await self._try_with_timeout(seconds / len(found), family, address)
                 if connected is not None:
                     self.problem = ""
                     return connected
@@ -266,7 +266,7 @@ class Link:
             found = await self._loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         return found  # type: ignore[return-value]
 
-    async def _try_for(
+    async def _try_with_timeout(
         self, seconds: float, family: int, address: tuple[object, ...]
     ) -> socket.socket | TlsSocket | None:
         """Calls `_try` with a timeout: a silent address leaves time for the next one."""
@@ -285,7 +285,7 @@ class Link:
         try:
             connected = plain = socket.socket(family, socket.SOCK_STREAM)
         except OSError as error:
-            self._ending = self._why(error, family)
+            self._ending = self._describe_error(error, family)
             return None
         self._ending = NO_RESPONSE
         try:
@@ -295,7 +295,7 @@ class Link:
                 await self._loop.sock_connect(plain, address)
             except OSError as error:
                 connected.close()
-                self._ending = self._why(error, family)
+                self._ending = self._describe_error(error, family)
                 return None
             self._ending = HANDSHAKE_TIMEOUT
             if self._tls is not None and self._tls.dials:
@@ -339,7 +339,7 @@ class Link:
             raise TlsFailed(f"its certificate is of {found}, not of {meant}")
         return secured
 
-    def _why(self, error: OSError, family: int) -> str:
+    def _describe_error(self, error: OSError, family: int) -> str:
         log_of_links.debug("%s: %s", self._name, error)
         if isinstance(error, ConnectionRefusedError):
             return CONNECTION_REFUSED

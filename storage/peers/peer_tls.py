@@ -1,7 +1,7 @@
 """TLS between nodes: what the transport needs of certificates, and the reasons of failed handshakes.
 
 Pure but for the exceptions of `ssl`. Invariant: each reason is about "it", the other node, so that it can
-stand behind that node's name. Does not: read keys or certificates (`broker/security/peer_certificates.py`).
+have that node's name. Does not: read keys or certificates (`broker/security/peer_certificates.py`).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 _FORMAT_VERSION = 0
 _HEADER = struct.Struct(">BHHH")
 MAX_MEMBERS = 1000
-"""Of each kind; far beyond any group, and far below what could hurt a decoder."""
+"""The most members of each kind; far beyond any group, and far below what could harm a decoder."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,9 +74,9 @@ class DeferredVoters:
         self._order = [each for each in others if each > member] + [each for each in others if each < member]
         self._needed = len(voters) // 2
         self._late = dict.fromkeys([member, *self._order], 0)
-        """For how many commits of this probe each voter was too late."""
+        """The number of commits of this probe for which each voter was too late."""
         self._commits = 0
-        """How many commits the probe has."""
+        """The number of commits of the probe."""
         self._from_index = self._skippable_commits = 0
         """The probe counts once the deferred voters hold this entry, or after so many commits without
         that."""

@@ -75,7 +75,7 @@ def on_commit(raft: RaftState, leader_state: LeaderState) -> None:
 
 
 def _step_down(raft: RaftState, leader_state: LeaderState) -> None:
-    """Steps down for good; the most up-to-date voter starts an election at once, without a timeout."""
+    """Steps down as a removed leader; the most up-to-date voter starts an election without a timeout."""
     match = {voter: leader_state.progress[voter].match_index for voter in raft.configurations.current.voters}
     successor = max(sorted(match), key=lambda voter: match[voter])
     for progress in leader_state.progress.values():

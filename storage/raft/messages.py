@@ -48,7 +48,7 @@ class VoteResponse(Message):
 class Append(Message):
     """The entries `prev_index + 1` to `last_index`; none where these are equal, which only probes the match.
 
-    `runs` are the first index and term of each stretch of one term; `configurations` those among the entries.
+    `runs` are the first index and term of each run of one term; `configurations` those among the entries.
     `frames` (their bytes), `chain` (the chain value before them) and `sizes` (bytes per entry) are the
     shell's: the first two on either side, the last on the receiving one, before the core sees the request.
     """

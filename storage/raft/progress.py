@@ -61,11 +61,11 @@ class Progress:
         self.deferred_since_ms = NEVER_MS
         """Since when entries for it are held back, a majority being enough without it."""
         self.timeouts = 0
-        """How many requests in a row timed out."""
+        """The number of consecutive requests that timed out."""
         self.has_risen = False
         """Whether the match rose since the last `expire`, with more requests in flight."""
         self.risen_ms = LONG_AGO_MS
-        """When `expire` found that."""
+        """The time at which `expire` found that."""
         self.install_ms = LONG_AGO_MS
         """When the snapshot send last made progress."""
 

@@ -13,7 +13,7 @@ from lockstep.storage.raft.settings import NEVER_MS
 from lockstep.storage.raft.state import LeaderState, RaftState
 
 DOUBTFUL_TIMEOUTS = 2
-"""After so many timeouts in a row the leader probes a member's match before it sends entries again."""
+"""After this many consecutive timeouts the leader probes a member's match before it sends entries again."""
 
 
 def lowest_active_match(leader_state: LeaderState, kept_index: int) -> int | None:

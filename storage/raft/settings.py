@@ -18,26 +18,26 @@ class RaftSettings:
     election_timeout_ms: int = 500
     """A follower waits once to twice as long; with a more recent message of a leader it elects no other."""
     election_stagger_ms: int = 50
-    """Voters that know of no leader stand for election so long after one another."""
+    """The delay between the campaigns of voters that know of no leader, by rank."""
     max_append_bytes: int = 1 << 20
     """Bytes of entries in one request; one entry always goes."""
     pipeline_depth: int = 4
     """Requests in flight per follower; 1 is the LogStore paper's. Measured: decision 16."""
     commit_push_ms: int = 0
-    """A new commit waits so long for entries that carry it along before it is sent by itself."""
+    """The longest time that a new commit index waits to be sent with entries before it is sent alone."""
     deferral_ms: int = 0
-    """Deferred voters are sent entries so much later; 0: all voters at once. See `deferred_voters`."""
+    """The delay with which deferred voters are sent entries; 0: all voters at once. See `deferred_voters`."""
     hedge_ms: int = 3
-    """Deferred voters are sent entries at once where some wait and none was committed for so long."""
+    """Deferred voters are sent entries at once where some wait and none was committed for this time."""
     probe_commits: int = 16
     """A probe sends all voters everything for so many commits: once a second, and after some hedges."""
     append_timeout_ms: int = 200
     """A request without a response for so long, and none before it either, is sent again; checked with every
     heartbeat."""
     install_timeout_ms: int = 5000
-    """A snapshot send that makes no progress for so long begins again."""
+    """A snapshot send that makes no progress for this time begins again."""
     clock_drift: float = 0.05
-    """How far the rate of any node's clock may be off, as a fraction."""
+    """The largest error of the rate of a node's clock, as a fraction."""
 
     def __post_init__(self) -> None:
         if not 0 < self.heartbeat_ms < self.election_timeout_ms:

@@ -71,7 +71,7 @@ class LeaderState:
         self.is_serving = False
         """Whether the no-op is committed: only then may clients append, and members change."""
         self.next_configuration: Configuration | None = None
-        """To be appended next."""
+        """The configuration to be appended next."""
         self.change_pending = True
         """Whether the current configuration may still be uncommitted, or joint."""
         self.heartbeat_due_ms = heartbeat_due_ms

@@ -37,7 +37,7 @@ def send_timeout_now(raft: RaftState, progress: Progress) -> None:
 
 
 def expire(raft: RaftState, leader_state: LeaderState) -> bool:
-    """Ends a transfer that timed out; returns False where this member leads no more because of that."""
+    """Ends a transfer that timed out; returns False where this member has stopped leading because of that."""
     if leader_state.transfer_target == NOBODY or raft.now_ms < leader_state.transfer_due_ms:
         return True
     leader_state.transfer_target = NOBODY

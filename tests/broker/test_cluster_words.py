@@ -64,10 +64,10 @@ async def ask(
     """Ask whoever leads a group in the name of node 2; the network answers any exception with an error."""
     leader = cluster.leader_of(group)
     assert leader is not None
-    peering = cluster.brokers[leader].assembly.peering
-    assert peering is not None
+    peer_rpc = cluster.brokers[leader].assembly.peer_rpc
+    assert peer_rpc is not None
     with pytest.raises(refused):
-        await peering.on_request(2, kind, body)
+        await peer_rpc.on_request(2, kind, body)
 
 
 async def test_nonsense_is_refused_and_recorded_nowhere(start_cluster: StartCluster) -> None:

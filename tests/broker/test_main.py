@@ -34,10 +34,10 @@ class FailingBroker:
         if self._at_start is not None:
             raise self._at_start
 
-    async def until_serving(self) -> None:
+    async def wait_until_serving(self) -> None:
         return
 
-    async def until_excluded(self) -> None:
+    async def wait_until_excluded(self) -> None:
         return
 
     async def stop(self) -> None:

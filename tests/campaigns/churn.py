@@ -308,7 +308,7 @@ async def _settled(broker: Broker, client: Client) -> None:
     """The turns that a broker takes every few minutes, now: what expires does, each log gets checkpoints, and
     the cleaner has been."""
     await asyncio.sleep(1.2)
-    await broker.assembly.transaction_expiration.forget_expired()
+    await broker.assembly.transaction_expiration.remove_expired()
     assert (await client.produce("steady", batch(b"x"))).error_code == 0  # the log's time goes on
     await asyncio.sleep(0.3)
     for each in broker.assembly.cluster.groups.values():

@@ -55,7 +55,7 @@ class _Group:
         self.raft = SimpleNamespace(term=3)
         self.open = OpenFrame(MAX_FRAME_BYTES, lambda: NOW_MS)
         self.open_waiters = OpenWaiters()
-        self._turn_scheduled = False
+        self._propose_scheduled = False
         leadership = SimpleNamespace(is_serving=True)
         applier = SimpleNamespace(in_flight_bytes=0)
         self.plain = PlainAppends(
@@ -66,8 +66,8 @@ class _Group:
     def append_time_ms(self) -> int:
         return self.open.time_ms
 
-    def schedule_turn(self) -> None:
-        self._turn_scheduled = True
+    def schedule_propose(self) -> None:
+        self._propose_scheduled = True
 
 
 class Side:
@@ -147,7 +147,7 @@ class Side:
 
     def commit(self) -> None:
         """All that is appended is committed; replies are written."""
-        self.group._turn_scheduled = False
+        self.group._propose_scheduled = False
         self.group.open.take()
         for waiter in self.group.open_waiters.take():
             waiter(None)

@@ -141,7 +141,7 @@ def current_input(directory: Path) -> tuple[str, bytes]:
 
 def grammar(directory: Path, seed: int, first_chunk: int, inputs: int, seconds: float, listener: str) -> None:
     """Chunks from `first_chunk` on until there are `inputs`, or no more time."""
-    from lockstep.broker.process.heap import give_memory_back, keep_large_blocks_apart
+    from lockstep.broker.process.heap import keep_large_blocks_apart, trim_heap
     from tests.campaigns import fuzz_grammar, fuzz_targets
     from tests.campaigns.fuzz_broker import Handlers
 
@@ -159,7 +159,7 @@ def grammar(directory: Path, seed: int, first_chunk: int, inputs: int, seconds: 
         fed += fuzz_grammar.run_chunk(seed, chunk, feeder.feed, schedule)
         chunk += 1
         gc.collect()
-        give_memory_back()
+        trim_heap()
         feeder.report(next_chunk=chunk, frames=handlers.frames, answers=handlers.answers)
     handlers.close()
     feeder.report(next_chunk=chunk, frames=handlers.frames, answers=handlers.answers)

@@ -32,7 +32,7 @@ from lockstep.broker.locks.lock_table import LockTable
 from lockstep.broker.locks.lock_versions import LockVersions
 from lockstep.broker.metadata.metadata_cache import MetadataCache
 from lockstep.broker.requests.errors import RequestError
-from lockstep.broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT, LOCKS_REFUSED
+from lockstep.broker.settings.topic_config import LOCKS_IGNORED, LOCKS_KEPT, LOCKS_REJECTED
 from lockstep.protocol.records.batch import read_header
 from lockstep.protocol.records.batch_body import BatchBody
 from lockstep.protocol.records.record import BatchBuilder, Headers
@@ -41,7 +41,7 @@ from lockstep.storage.partition import PartitionLog
 from tests.campaigns import evidence
 
 TOPIC_ID: Final = bytes(range(16))
-MODES: Final = (LOCKS_KEPT, LOCKS_IGNORED, LOCKS_REFUSED)
+MODES: Final = (LOCKS_KEPT, LOCKS_IGNORED, LOCKS_REJECTED)
 STEPS: Final = 20
 RETRY, NEVER = 44, 87
 
@@ -119,7 +119,7 @@ class World:
         draw = self.rng.random()
         if draw < 0.04:
             self.config.lockstep_locks = self.rng.choice(
-                [LOCKS_KEPT, LOCKS_KEPT, LOCKS_IGNORED, LOCKS_REFUSED]
+                [LOCKS_KEPT, LOCKS_KEPT, LOCKS_IGNORED, LOCKS_REJECTED]
             )
         elif draw < 0.08:
             sizes = self.rng.choice([self.sizes, self.sizes, (2, 4)])
@@ -197,7 +197,7 @@ class World:
         ]
         if mode == LOCKS_IGNORED or not locked:
             return None
-        if mode == LOCKS_REFUSED:
+        if mode == LOCKS_REJECTED:
             return {NEVER}
         log, own, other = self.logs[index], self.model[index], self.model[1 - index]
         raised: set[bytes] = set()

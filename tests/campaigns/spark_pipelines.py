@@ -31,7 +31,7 @@ from lockstep.protocol.partitioner import partition_of
 from lockstep.protocol.records.record import Record
 from spark_connector.connection import BrokerError, ClientError, ClusterClient
 from spark_connector.pipelines.event_data import ACCOUNTS, TOPICS, Shape, events
-from spark_connector.pipelines.topic_queries import marker_batches
+from spark_connector.pipelines.topic_queries import high_watermarks
 from tests.campaigns import evidence
 from tests.campaigns.brokers import raise_on_term
 from tests.campaigns.spark_processes import PipelineEnded, Pipelines
@@ -228,7 +228,7 @@ def _rows(found: Iterable[Record]) -> Iterator[tuple[object, ...]]:
 def _total(cluster: ClusterClient, topics: Iterable[str]) -> int:
     try:
         cluster.topics(topics)  # at once, where they are not made yet
-        return sum(sum(marker_batches(cluster, name).values()) for name in topics)
+        return sum(sum(high_watermarks(cluster, name).values()) for name in topics)
     except (BrokerError, ClientError):
         return 0
 

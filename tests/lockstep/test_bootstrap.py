@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import pytest
 
 from lockstep.kafka_client import groups
-from lockstep.kafka_client.bootstrap import TURN_S, call_timeout_s, first_to_answer
+from lockstep.kafka_client.bootstrap import ATTEMPT_S, call_timeout_s, connect_to_first
 from lockstep.kafka_client.client import Client
 from lockstep.kafka_client.connection import BrokerConnection, ConnectionFailed, TimedOut
 from lockstep.kafka_client.security import WITHOUT_SECURITY
@@ -34,20 +34,20 @@ async def test_the_last_one_gets_what_is_left() -> None:
         raise TimedOut(f"{host}:{port} did not respond in {within_s:g} s")
 
     with pytest.raises(TimedOut, match=r"^a:1 did not respond in 3 s; b:2 did not respond in 3 s; c:3 did"):
-        await first_to_answer([("a", 1), ("b", 2), ("c", 3)], connect, 30.0)
-    assert allowed == pytest.approx([TURN_S, TURN_S, 30.0], abs=1.0)
+        await connect_to_first([("a", 1), ("b", 2), ("c", 3)], connect, 30.0)
+    assert allowed == pytest.approx([ATTEMPT_S, ATTEMPT_S, 30.0], abs=1.0)
     allowed.clear()
     with pytest.raises(TimedOut):
-        await first_to_answer([("a", 1), ("b", 2)], connect, 2.0)
+        await connect_to_first([("a", 1), ("b", 2)], connect, 2.0)
     assert allowed == pytest.approx([1.0, 2.0], abs=0.5)
     with pytest.raises(TimedOut, match=r"^a:1 did not respond in [\d.]+ s$"):
-        await first_to_answer([("a", 1)], connect, 30.0)
+        await connect_to_first([("a", 1)], connect, 30.0)
 
 
 def test_a_question_waits_longer_where_nobody_else_can_answer() -> None:
     assert call_timeout_s(30.0, 0) == 30.0
     assert call_timeout_s(30.0, 2) == 10.0
-    assert call_timeout_s(5.0, 2) == TURN_S
+    assert call_timeout_s(5.0, 2) == ATTEMPT_S
     assert call_timeout_s(1.0, 2) == 1.0
 
 

@@ -253,7 +253,7 @@ class Served(mfusepy.Operations):  # type: ignore[misc]
         if self._flush_s:
             time.sleep(self._rng.uniform(0, self._flush_s))
 
-    # -- inside -----------------------------------------------------------------------------------------
+    # -- private ----------------------------------------------------------------------------------------
 
     def _handle(self, node: Node) -> int:
         self._next_handle += 1

@@ -258,7 +258,7 @@ def test_versions_that_are_not(version: int) -> None:
         ),
         (0, V0_BYTES.replace("0003 74c3a9", "ffff 74c3a9"), "length -1: neither null nor less"),
         (1, V1_BYTES.replace("04 74c3a9", "00 74c3a9"), "Everything.text at byte 16: length -1"),
-        (1, V1_BYTES.replace("04 74c3a9", "8000 74c3a9"), "null length spelled in more than one byte"),
+        (1, V1_BYTES.replace("04 74c3a9", "8000 74c3a9"), "null length encoded in more than one byte"),
         (0, V0_BYTES.replace("0003 6f6c64", "fffe 6f6c64"), "Everything.old_text at byte 22: length -2"),
         (
             0,

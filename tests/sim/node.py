@@ -121,7 +121,7 @@ class Node:
     def jump_clock(self, by_ms: int) -> None:
         self._wall_offset_ms += by_ms
 
-    # -- life -------------------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------------
 
     def start(self, life: int) -> None:
         """Begin the next life, unless that has happened since it was asked for."""
@@ -359,5 +359,5 @@ async def open_group(node: Node) -> LogGroup:
     )
     if unconfirmed := group.log.damage.list_unconfirmed():
         # As broker/node/missing_records.py: nothing is lost here but what compaction removed.
-        group.log.damage.settle_missing([], unconfirmed)
+        group.log.damage.resolve_missing([], unconfirmed)
     return group

@@ -293,7 +293,7 @@ async def test_damaged_records_that_all_others_freed_and_that_are_deleted_are_dr
     assert whole(follower.log.read_cold(small.local_id, 30, 1 << 30, 48).buffers) == before
     # In the head of an entry that nobody has any more nothing can be done.
     data = bytearray(path.read_bytes())
-    frame = follower.log.ship_frames(3, 3, 1 << 20)[0]
+    frame = follower.log.snapshot_frames(3, 3, 1 << 20)[0]
     assert frame.head is not None
     data[data.index(frame.head) + 8] ^= 1
     path.write_bytes(bytes(data))

@@ -22,7 +22,7 @@ from lockstep.storage.missing_records import (
     MissingRecords,
     has_missing_records,
     is_still_missing,
-    must_not_spread,
+    may_miss_records,
     require_none_missing,
 )
 from lockstep.storage.types import NO_SEGMENT, CorruptLog, DamagedBatch, OffsetOutOfRange
@@ -172,7 +172,7 @@ async def test_a_read_in_a_gap_fails_until_an_operator_gives_it_up(filled: Fille
         await group.close()
     group = await opened(disk)
     damage = group.log.damage
-    damage.settle_missing(damage.list_unconfirmed(), [])
+    damage.resolve_missing(damage.list_unconfirmed(), [])
     assert [(e.sequence, e.local_id) for e in damage.known()] == [
         (NO_SEGMENT, each) for each in filled.local_ids
     ]
@@ -213,7 +213,7 @@ async def test_what_compaction_may_have_removed_is_passed_over(filled: Filled) -
     disk = await cut(filled)
     group = await opened(disk, salvage=True)
     damage, local_id = group.log.damage, filled.local_ids[0]
-    damage.settle_missing([], damage.missing[filled.local_ids[2]], damage.missing[local_id])
+    damage.resolve_missing([], damage.missing[filled.local_ids[2]], damage.missing[local_id])
     await group.close()
     group = await opened(disk)
     partition, damage = group.partitions[local_id], group.log.damage
@@ -222,10 +222,10 @@ async def test_what_compaction_may_have_removed_is_passed_over(filled: Filled) -
     assert [(e.local_id, e.is_possible) for e in damage.known()] == [(local_id, True)]
     require_none_missing(group.log, [partition], 1)
     assert not has_missing_records(group.log, partition)
-    damage.settle_missing([], damage.list_unconfirmed())
-    assert must_not_spread(group.log, group.control), "they may be missing all the same"
+    damage.resolve_missing([], damage.list_unconfirmed())
+    assert may_miss_records(group.log, group.control), "they may be missing all the same"
     assert [e.local_id for e in damage.skip_damage(local_id)] == [local_id]
-    assert not must_not_spread(group.log, group.control)
+    assert not may_miss_records(group.log, group.control)
     assert (await read_at(group, local_id, 0))[0] == [group.log.first_offset(local_id)]
     await group.close()
 
@@ -235,7 +235,7 @@ async def test_a_missing_range_ends_below_the_log_start_and_with_records_that_ca
     local_id = filled.local_ids[0]
     partition, log = group.partitions[local_id], group.log
     (each,) = log.damage.missing[local_id]
-    assert is_still_missing(log, partition, each) and must_not_spread(log, group.control)
+    assert is_still_missing(log, partition, each) and may_miss_records(log, group.control)
     with pytest.raises(DamagedBatch, match="offsets 0 to"):
         require_none_missing(log, [partition], 1)
     require_none_missing(log, [partition], log.oldest_lsn)
@@ -252,7 +252,7 @@ async def test_a_missing_range_ends_below_the_log_start_and_with_records_that_ca
     ((row,),) = group.log.damage.missing.values()
     assert not is_still_missing(group.log, group.partitions[local_id], row), "the log has the records"
     assert (await read_at(group, local_id, 0))[0] == [0]
-    assert not must_not_spread(group.log, group.control)
+    assert not may_miss_records(group.log, group.control)
     require_none_missing(group.log, [group.partitions[local_id]], 1)
     await group.close()
 
@@ -372,7 +372,7 @@ async def test_a_start_without_flushes_passes_over_no_known_gap(filled: Filled) 
     disk = await cut(filled)
     group = await opened(disk, salvage=True)
     (lost, *others), damage = filled.local_ids, group.log.damage
-    damage.settle_missing([], [each for each in damage.list_unconfirmed() if each.local_id != lost])
+    damage.resolve_missing([], [each for each in damage.list_unconfirmed() if each.local_id != lost])
     await group.close()
     group = await opened(disk, log_options=replace(OPTIONS, flush=False))
     assert group.partitions[lost].log_start_offset == 0 and await is_refused(group, lost, 0)

@@ -12,7 +12,7 @@ from lockstep.storage.read_ahead import (
     DENSE_BYTES,
     KEEP_SECONDS,
     MAX_BYTES,
-    MAX_STRETCHES,
+    MAX_EXPECTED_READS,
     MIN_BYTES,
     ReadAhead,
 )
@@ -20,7 +20,7 @@ from lockstep.storage.types import OffsetOutOfRange, ReadResult
 
 END = 10_000
 STEP = 100
-"""Offsets in each stretch."""
+"""Offsets in each range."""
 
 
 class Loop:
@@ -52,7 +52,7 @@ class Loop:
 
 
 class Log:
-    """A log whose reads are counted: stretches of `size` bytes and `STEP` offsets."""
+    """A log whose reads are counted: ranges of `size` bytes and `STEP` offsets."""
 
     def __init__(self, size: int = MIN_BYTES, pieces: int = 1) -> None:
         self.size = size
@@ -100,7 +100,7 @@ def test_the_third_sequential_read_is_read_ahead(partition: PartitionLog) -> Non
     assert log.reads[-1] == (7, 3 * STEP)
 
 
-def test_the_answer_leaves_before_the_next_stretch_is_read(partition: PartitionLog) -> None:
+def test_the_answer_leaves_before_the_next_range_is_read(partition: PartitionLog) -> None:
     ahead, loop, log = made()
     ask(ahead, 0, partition)
     ask(ahead, STEP, partition)
@@ -144,7 +144,9 @@ def test_a_batch_above_the_limit_is_not_read_twice(partition: PartitionLog) -> N
     assert len(log.reads) == 4 and not loop.timers
 
 
-def test_a_read_limited_by_the_end_is_not_kept_for_a_reader_that_may_get_more(partition: PartitionLog) -> None:
+def test_a_read_limited_by_the_end_is_not_kept_for_a_reader_that_may_get_more(
+    partition: PartitionLog,
+) -> None:
     ahead, loop, log = made()
     ask(ahead, 0, partition, end=3 * STEP)
     ask(ahead, STEP, partition, end=3 * STEP)
@@ -162,8 +164,8 @@ def test_nothing_is_read_ahead_at_the_end(partition: PartitionLog) -> None:
     assert log.reads == [(7, 0), (7, STEP)]
 
 
-def with_a_stretch(partition: PartitionLog) -> tuple[ReadAhead, Loop, Log]:
-    """With the stretch from 2 * STEP on read, up to END, for LEAST_BYTES."""
+def with_next_read(partition: PartitionLog) -> tuple[ReadAhead, Loop, Log]:
+    """With the range from 2 * STEP on read, up to END, for MIN_BYTES."""
     ahead, loop, log = made()
     ask(ahead, 0, partition)
     ask(ahead, STEP, partition)
@@ -173,16 +175,14 @@ def with_a_stretch(partition: PartitionLog) -> tuple[ReadAhead, Loop, Log]:
 
 
 def test_a_reader_with_a_lower_end_does_not_get_what_another_may_read(partition: PartitionLog) -> None:
-    ahead, _, log = with_a_stretch(partition)
+    ahead, _, log = with_next_read(partition)
     ask(ahead, 2 * STEP, partition, end=END - 1)
     assert log.reads[-1] == (7, 2 * STEP) and ahead.hits == 0
 
 
 @pytest.mark.parametrize("other", [MIN_BYTES - 1, MIN_BYTES + 1])
-def test_a_read_with_other_limits_does_not_use_the_read_ahead(
-    partition: PartitionLog, other: int
-) -> None:
-    ahead, _, log = with_a_stretch(partition)
+def test_a_read_with_other_limits_does_not_use_the_read_ahead(partition: PartitionLog, other: int) -> None:
+    ahead, _, log = with_next_read(partition)
     ask(ahead, 2 * STEP, partition, max_bytes=other)
     assert log.reads[-1] == (7, 2 * STEP) and ahead.hits == 0
     ask(ahead, 2 * STEP, partition)
@@ -190,7 +190,7 @@ def test_a_read_with_other_limits_does_not_use_the_read_ahead(
 
 
 def test_a_second_reader_of_the_same_keeps_what_was_read(partition: PartitionLog) -> None:
-    ahead, loop, log = with_a_stretch(partition)
+    ahead, loop, log = with_next_read(partition)
     loop.pass_time()
     ask(ahead, STEP, partition)
     loop.turns()
@@ -200,15 +200,15 @@ def test_a_second_reader_of_the_same_keeps_what_was_read(partition: PartitionLog
 
 
 def test_deleted_records_are_not_served_from_the_read_ahead(partition: PartitionLog) -> None:
-    ahead, _, log = with_a_stretch(partition)
+    ahead, _, log = with_next_read(partition)
     partition.log_start_offset = 2 * STEP + 1
     log.refuse = OffsetOutOfRange("deleted")
     with pytest.raises(OffsetOutOfRange):
         ask(ahead, 2 * STEP, partition)
 
 
-def test_another_partitions_stretch_is_nobody_elses(partition: PartitionLog) -> None:
-    ahead, _, log = with_a_stretch(partition)
+def test_another_partitions_range_is_not_served(partition: PartitionLog) -> None:
+    ahead, _, log = with_next_read(partition)
     ask(ahead, 2 * STEP, PartitionLog(8, bytes(16), 0))
     assert log.reads[-1] == (8, 2 * STEP) and ahead.hits == 0
 
@@ -229,14 +229,14 @@ def test_a_failed_or_cold_read_ahead_is_left_to_the_request(partition: Partition
 
 def test_it_holds_no_more_than_a_few_and_forgets_them(partition: PartitionLog) -> None:
     ahead, loop, _ = made()
-    partitions = [PartitionLog(number, bytes(16), 0) for number in range(MAX_STRETCHES + 3)]
+    partitions = [PartitionLog(number, bytes(16), 0) for number in range(MAX_EXPECTED_READS + 3)]
     for each in partitions:
         ask(ahead, 0, each)
-    held = ahead._stretches
+    held = ahead._expected_reads
     assert [number for number, _ in held] == [each.local_id for each in partitions[3:]]
     assert [seconds for seconds, _ in loop.timers] == [KEEP_SECONDS]
     loop.pass_time()
-    assert len(held) == MAX_STRETCHES
+    assert len(held) == MAX_EXPECTED_READS
     ask(ahead, 0, partitions[0])
     loop.pass_time()
     assert list(held) == [(0, STEP)]

@@ -12,7 +12,7 @@ from lockstep.protocol.records.batch import iter_headers, read_header
 from lockstep.protocol.records.record import BatchBuilder, iter_records
 from lockstep.storage.aborted_transactions import AbortedTransactions
 from lockstep.storage.compaction_pass import Cleaned, CompactionTarget, is_half_dead
-from lockstep.storage.log.checkpoint_file import AGAIN, PREFIX
+from lockstep.storage.log.checkpoint_file import PREFIX, REPEATED_PREFIX
 from lockstep.storage.log_group import LogGroup
 from lockstep.storage.partition import PartitionLog
 from lockstep.storage.types import StorageFull, WriteFailed
@@ -89,7 +89,7 @@ async def test_the_last_write_of_an_idle_log_is_cleaned(tmp_path: Path) -> None:
     # A tombstone whose time is over goes, but not with the batch that reads end with.
     assert (await clean(group, partition, 20_000)).segments == 0 and await read(group, partition) == left
     names = names_in(tmp_path, PREFIX + "*")
-    assert len(names) == 2 and names[1].startswith(AGAIN) and names[0][-20:] == names[1][-20:]
+    assert len(names) == 2 and names[1].startswith(REPEATED_PREFIX) and names[0][-20:] == names[1][-20:]
     group.abandon()
     group.log.close()
     for name in names:

@@ -175,7 +175,7 @@ class Cluster:
             words += ["--node-id", str(node.node_id), "--peers", self.peers]
         return [*words, *(word for key, value in settings.items() for word in ("--set", f"{key}={value}"))]
 
-    # -- life -------------------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------------
 
     def start(self, timeout_s: float = 60.0) -> None:
         """Starts every node and waits until each answers and knows all. ClusterFailed."""

@@ -104,7 +104,7 @@ class Network:
         for source, destination in sorted(self._cuts):
             self.heal(source, destination)
 
-    # -- life -------------------------------------------------------------------------------------------
+    # -- lifecycle --------------------------------------------------------------------------------------
 
     def close(self) -> None:
         """Removes every namespace (and with it its interfaces). Processes inside must have been ended."""

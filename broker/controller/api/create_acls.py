@@ -1,4 +1,4 @@
-"""CreateAcls: ACLs that are in force from now on (KIP-140, KIP-290). An ACL that is there is no error.
+"""CreateAcls: ACLs that are in force from now on (KIP-140, KIP-290). An existing ACL is no error.
 
 Source: Kafka's AclApis.handleCreateAcls and AclControlManager.
 """

@@ -37,7 +37,7 @@ SPLIT_LOCKS: Final = (
 )
 
 STRICT_QUOTA_MIN_VERSION: Final = 3
-"""Its clients know the error of a used up quota (KIP-599)."""
+"""The first version with the error of a quota that is used up (KIP-599)."""
 
 Growth = tuple[Topic, int]
 """A topic and its new partition count."""

@@ -38,9 +38,9 @@ FIRST_GROUP: Final = 1
 NOT_RECORDED: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
 """Rejections that change nothing: the next client may create the topic, or this one later."""
 STRICT_QUOTA_MIN_VERSION: Final = 6
-"""Its clients know the error of a used up quota (KIP-599)."""
+"""The first version with the error of a quota that is used up (KIP-599)."""
 TOPICS_AT_ONCE: Final = 100
-"""So many topics share their commits, and other requests are served between them: ten thousand at once took
+"""The topics that share their commits; other requests are served in between: ten thousand at once took
 seconds."""
 
 

@@ -27,7 +27,7 @@ from lockstep.protocol.primitives import ZERO_UUID
 BY_ID_MIN_VERSION: Final = 6
 DISABLED_MIN_VERSION: Final = 3
 STRICT_QUOTA_MIN_VERSION: Final = 5
-"""Its clients know the error of a used up quota (KIP-599)."""
+"""The first version with the error of a quota that is used up (KIP-599)."""
 
 
 class DeleteTopics(RequestHandler):

@@ -20,7 +20,7 @@ from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import ClientContext, RequestHandler, await_response
 from lockstep.broker.requests.sliced_response import encode_large
 from lockstep.broker.settings.described_config import (
-    Described,
+    DescribedConfig,
     describe_broker,
     describe_client_metrics,
     describe_cluster_default,
@@ -41,9 +41,9 @@ from lockstep.protocol.messages.describe_configs import (
     DescribeConfigsSynonym,
 )
 
-NEED_NOT_EXIST: Final = (ResourceType.CLIENT_METRICS, ResourceType.GROUP)
+HYPOTHETICAL_TYPES: Final = (ResourceType.CLIENT_METRICS, ResourceType.GROUP)
 """These have configurations whatever their name."""
-MAX_THAT_NEED_NOT_EXIST: Final = 1_000
+MAX_HYPOTHETICAL: Final = 1_000
 
 
 class DescribeConfigs(RequestHandler):
@@ -59,7 +59,7 @@ class DescribeConfigs(RequestHandler):
     async def handle(
         self, client: ClientContext, header: RequestHeader, request: DescribeConfigsRequest
     ) -> object | None:
-        """One result per resource. A few bytes name hundreds of configurations, so each resource is once."""
+        """One result per resource; each may be named once, as a few bytes name hundreds of configurations."""
         result_cache = _ResultCache(request)
         seen: set[tuple[int, str]] = set()
         hypothetical = 0
@@ -68,12 +68,12 @@ class DescribeConfigs(RequestHandler):
             if number % RESOURCES_AT_ONCE == 0:
                 await asyncio.sleep(0)
             resource_key = resource.resource_type, resource.resource_name
-            hypothetical += resource.resource_type in NEED_NOT_EXIST
+            hypothetical += resource.resource_type in HYPOTHETICAL_TYPES
             problem = None
             if resource_key in seen:
                 problem = "Each resource must appear at most once."
-            elif resource.resource_type in NEED_NOT_EXIST and hypothetical > MAX_THAT_NEED_NOT_EXIST:
-                problem = f"At most {MAX_THAT_NEED_NOT_EXIST} groups and subscriptions in one request."
+            elif resource.resource_type in HYPOTHETICAL_TYPES and hypothetical > MAX_HYPOTHETICAL:
+                problem = f"At most {MAX_HYPOTHETICAL} groups and subscriptions in one request."
             seen.add(resource_key)
             results.append(self._describe(client, result_cache, resource, problem))
         response = DescribeConfigsResponse(results=results)
@@ -114,7 +114,7 @@ class DescribeConfigs(RequestHandler):
         ]
         return result
 
-    def _configs(self, resource: DescribeConfigsResource) -> list[Described]:
+    def _configs(self, resource: DescribeConfigsResource) -> list[DescribedConfig]:
         """The configurations of one resource. Raises RequestError."""
         name = resource.resource_name
         match resource.resource_type:
@@ -159,30 +159,30 @@ class _ResultCache:
         self._request = request
         self._results: dict[tuple[object, ...], DescribeConfigsResourceResult] = {}
 
-    def result(self, configs: Described) -> DescribeConfigsResourceResult:
+    def result(self, config: DescribedConfig) -> DescribeConfigsResourceResult:
         """One configuration in the response."""
-        declared = configs.declared.name, configs.declared.doc
-        key = *declared, configs.value, configs.source, configs.read_only, *configs.synonyms
+        declared = config.declared.name, config.declared.doc
+        key = *declared, config.value, config.source, config.read_only, *config.synonyms
         cached = self._results.get(key)
         if cached is None:
-            cached = self._results[key] = _result(configs, self._request)
+            cached = self._results[key] = _result(config, self._request)
         return cached
 
 
-def _result(configs: Described, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
-    declared = configs.declared
+def _result(config: DescribedConfig, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+    declared = config.declared
     result = DescribeConfigsResourceResult(
         name=declared.name,
-        value=configs.value,
-        read_only=configs.read_only,
-        config_source=configs.source,
-        is_sensitive=configs.is_sensitive,
+        value=config.value,
+        read_only=config.read_only,
+        config_source=config.source,
+        is_sensitive=config.is_sensitive,
         config_type=int(declared.kind),
         documentation=declared.doc if request.include_documentation else None,
     )
     if request.include_synonyms:
         result.synonyms = [
             DescribeConfigsSynonym(name=name, value=value, source=source)
-            for name, value, source in configs.synonyms
+            for name, value, source in config.synonyms
         ]
     return result

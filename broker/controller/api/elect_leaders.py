@@ -1,7 +1,7 @@
 """ElectLeaders: transfers a log group's leadership to its preferred node, with all partitions (KIP-183,
 KIP-460).
 
-An unclean election needs any living leader; a replica without an acknowledged write never becomes one.
+An unclean election needs any live leader; a replica without an acknowledged write never becomes one.
 Source: Kafka's ReplicationControlManager.electLeaders: a request for all partitions gets only those that
 changed.
 """

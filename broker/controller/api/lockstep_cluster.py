@@ -84,11 +84,11 @@ class LockstepCluster(RequestHandler):
             case {"do": "transfer", "group": int(group_id), "node": int(node_id)}:
                 return await self._admin.transfer(group_id, node_id)
             case {"do": "give_up", "topic": str(topic), "partition": int(index)}:
-                return await self._give_up(topic, index, is_forced=command.get("force") is True)
+                return await self._skip_damage(topic, index, is_forced=command.get("force") is True)
         raise RequestError(ErrorCode.INVALID_REQUEST, "this version does not know the requested command")
 
-    async def _give_up(self, topic: str, index: int, *, is_forced: bool) -> Document:
-        """Have readers of a partition skip its damaged ranges, on all nodes with a copy."""
+    async def _skip_damage(self, topic: str, index: int, *, is_forced: bool) -> Document:
+        """Makes readers of a partition skip its damaged ranges, on all nodes with a copy."""
         if self._cluster.partition(topic, index) is None:
             raise RequestError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{index}")
         given_up, unanswered = await self._damage_reports.skip_damage(topic, index, is_forced=is_forced)

@@ -120,7 +120,7 @@ class ListOffsets(RequestHandler):
                 continue
             lookup.seen.add((topic.name, requested.partition_index))
             partition = self._cluster.partition(topic.name, requested.partition_index)
-            if not _answer_without_search(
+            if not _respond_without_search(
                 partition, requested, partition_response, lookup.api_version, lookup.committed
             ):
                 assert partition is not None
@@ -151,7 +151,7 @@ class ListOffsets(RequestHandler):
         return await await_response(encode_large(response, api_version, len(lookup.seen)))
 
 
-def _answer_without_search(
+def _respond_without_search(
     partition: Partition | None,
     requested: ListOffsetsPartition,
     response: ListOffsetsPartitionResponse,

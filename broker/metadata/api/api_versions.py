@@ -34,10 +34,10 @@ from lockstep.protocol.messages.api_versions import (
 )
 from lockstep.protocol.staged_messages import STAGED_FEATURE
 
-NAMED_MIN_VERSION = 3
+SOFTWARE_NAME_MIN_VERSION = 3
 FEATURES_MIN_VERSION = 3
-LOWEST_0_MIN_VERSION = 4
-ADDRESSED_MIN_VERSION = 5
+LEVEL_ZERO_MIN_VERSION = 4
+TARGET_MIN_VERSION = 5
 FEATURE_LEVELS: Final[Mapping[str, tuple[int, int, int]]] = {
     "transaction.version": (0, 2, 2),
     "lockstep.atomic": (1, 1, 1),
@@ -86,7 +86,7 @@ class ApiVersions(RequestHandler):
             response.supported_features = [
                 SupportedFeatureKey(name=name, min_version=lowest, max_version=highest)
                 for name, (lowest, highest, _) in FEATURE_LEVELS.items()
-                if lowest > 0 or header.api_version >= LOWEST_0_MIN_VERSION
+                if lowest > 0 or header.api_version >= LEVEL_ZERO_MIN_VERSION
             ]
         return response
 
@@ -100,14 +100,14 @@ class ApiVersions(RequestHandler):
 
     def _error(self, api_version: int, request: ApiVersionsRequest) -> ErrorCode:
         """The error of the request. Source: Kafka's KafkaApis.handleApiVersionsRequest."""
-        if api_version < NAMED_MIN_VERSION:
+        if api_version < SOFTWARE_NAME_MIN_VERSION:
             return ErrorCode.NONE
         has_valid_names = _NAME.fullmatch(request.client_software_name) and _NAME.fullmatch(
             request.client_software_version
         )
         if not has_valid_names:
             return ErrorCode.INVALID_REQUEST
-        if api_version < ADDRESSED_MIN_VERSION:
+        if api_version < TARGET_MIN_VERSION:
             return ErrorCode.NONE
         has_cluster, has_node = request.cluster_id is not None, request.node_id != NO_NODE
         if has_cluster != has_node:

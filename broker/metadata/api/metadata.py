@@ -70,8 +70,8 @@ MAX_CACHED_TOPICS: Final = 1000
 MAX_CACHED_BYTES: Final = 8192
 """LIMIT. A larger one, of some hundred partitions, is not kept."""
 MAX_CREATION_WAIT_SECONDS: Final = 1.0
-INFORMED_WAIT_SECONDS: Final = 1.0
-INFORMED_POLLS: Final = 50
+METADATA_WAIT_SECONDS: Final = 1.0
+METADATA_POLLS: Final = 50
 SERVED_WAIT_SECONDS: Final = 0.25
 """The leader of a new partition replays its record at about the same time as this node."""
 
@@ -109,17 +109,17 @@ class Metadata(RequestHandler):
     ) -> HandlerResponse:
         """Respond at once, unless topics must be created first, or this node has just started without a
         controller."""
-        if not self._nodes.is_informed:
-            return self._respond_when_informed(client, header, request)
+        if not self._nodes.has_replayed_metadata:
+            return self._respond_after_replay(client, header, request)
         return self._respond(client, header, request)
 
-    async def _respond_when_informed(
+    async def _respond_after_replay(
         self, client: ClientContext, header: RequestHeader, request: MetadataRequest
     ) -> object | None:
         """Wait for the metadata of a node that has just started: an unknown topic may exist."""
-        for _ in range(INFORMED_POLLS):
-            await asyncio.sleep(INFORMED_WAIT_SECONDS / INFORMED_POLLS)
-            if self._nodes.is_informed:
+        for _ in range(METADATA_POLLS):
+            await asyncio.sleep(METADATA_WAIT_SECONDS / METADATA_POLLS)
+            if self._nodes.has_replayed_metadata:
                 break
         else:
             if _requested_topics(header, request) is None:
@@ -414,8 +414,10 @@ class _MetadataBuilder:
             check_name(name)
         except RequestError as rejection:
             return self.topic_error(name, rejection.error)
-        is_informed = self._nodes.is_informed
-        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_informed else ErrorCode.LEADER_NOT_AVAILABLE
+        has_replayed_metadata = self._nodes.has_replayed_metadata
+        error = (
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if has_replayed_metadata else ErrorCode.LEADER_NOT_AVAILABLE
+        )
         return self.topic_error(name, error)
 
     def topic_error(self, name: str, error: ErrorCode) -> MetadataResponseTopic:

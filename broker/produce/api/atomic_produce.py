@@ -55,9 +55,9 @@ def append_atomically(
     if not groups:
         raise RequestError(ErrorCode.INVALID_REQUEST, "an atomic append of nothing")
     if len(groups) > 1:
-        places = ", ".join(f"{_name(batch)} in {batch[1].group.group_id}" for batch in batches)
+        groups_text = ", ".join(f"{_name(batch)} in {batch[1].group.group_id}" for batch in batches)
         text = "an atomic append is over partitions of one log group (lockstep.group of a topic, when it is "
-        text += f"created), not of {len(groups)}: {places}"
+        text += f"created), not of {len(groups)}: {groups_text}"
         raise RequestError(ErrorCode.INVALID_RECORD, text[: 2 * MAX_TEXT])
     for batch in batches:
         if not batch[1].group.is_leader:

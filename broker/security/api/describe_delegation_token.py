@@ -61,7 +61,7 @@ class DescribeDelegationToken(RequestHandler):
         )
 
     def _may_see(self, client: ClientContext, token: DelegationToken) -> bool:
-        if token.concerns(client.principal):
+        if token.is_visible_to(client.principal):
             return True
         by_token = AclOperation.DESCRIBE, AclResourceType.DELEGATION_TOKEN, token.token_id
         by_owner = AclOperation.DESCRIBE_TOKENS, AclResourceType.USER, str(token.owner)

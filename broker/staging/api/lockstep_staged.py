@@ -89,7 +89,7 @@ class LockstepStaged(RequestHandler):
             )
         self._check_access(client, request)
         if len(request.record) != request.is_commit:
-            raise RequestError(ErrorCode.INVALID_REQUEST, "a commit has one record, nothing else has any")
+            raise RequestError(ErrorCode.INVALID_REQUEST, "a commit has one record, other requests none")
         if request.is_commit:
             (record,) = request.record
             try:

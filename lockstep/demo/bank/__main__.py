@@ -25,7 +25,7 @@ from lockstep.kafka_client.connection import ClientError
 from lockstep.testing import broker, broker_in_thread
 from lockstep.transactions import BlockingTransactionClient, TransactionError
 
-FEWEST_ACCOUNTS = 2
+MIN_ACCOUNTS = 2
 
 
 def parser() -> argparse.ArgumentParser:
@@ -64,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return asyncio.run(_automatic(options))
         return _interactive(options)
     except (BankError, ClientError, TransactionError) as error:
-        _tell([str(error)])
+        _print_problems([str(error)])
         return 1
     except KeyboardInterrupt:
         return STOPPED_BY_USER
@@ -92,15 +92,15 @@ async def _automatic(options: argparse.Namespace) -> int:
             has_table=sys.stdout.isatty(),
         )
     print(outcome.outcomes)
-    _tell(outcome.problems)
+    _print_problems(outcome.problems)
     print(outcome, flush=True)
-    return 0 if outcome.is_right else 1
+    return 0 if outcome.is_consistent else 1
 
 
 def _interactive(options: argparse.Namespace) -> int:
     with _brokers_in_thread(options.bootstrap_server) as bootstrap:
         asyncio.run(make_topic(bootstrap, options.topic, options.partitions))
-        _tell(asyncio.run(audit_books(bootstrap, options.topic)).problems)
+        _print_problems(asyncio.run(audit_books(bootstrap, options.topic)).problems)
         ledger = Ledger()
         with BlockingTransactionClient(bootstrap, options.topic, ledger) as client:
             try:
@@ -108,18 +108,18 @@ def _interactive(options: argparse.Namespace) -> int:
             except TimeoutError:
                 raise BankError(f"the books could not be read in {TIMEOUT_S:g} s") from None
             for line in _lines():
-                text = commands.answer(line, ledger, client)
+                text = commands.run_command(line, ledger, client)
                 if text is None:
                     break
                 if text:
                     print(text, flush=True)
         found = asyncio.run(audit_books(bootstrap, options.topic))
-    _tell(found.problems)
+    _print_problems(found.problems)
     print(f"transfers={found.transfers} total={found.cents}", flush=True)
     return 1 if found.problems else 0
 
 
-def _tell(problems: Sequence[str]) -> None:
+def _print_problems(problems: Sequence[str]) -> None:
     for problem in problems:
         print(f"error: {problem}", file=sys.stderr)
 
@@ -163,8 +163,8 @@ def _count(text: str) -> int:
 def _accounts(text: str) -> int:
     """An argument type."""
     value = _count(text)
-    if value < FEWEST_ACCOUNTS:
-        raise argparse.ArgumentTypeError(f"a transfer takes {FEWEST_ACCOUNTS} accounts")
+    if value < MIN_ACCOUNTS:
+        raise argparse.ArgumentTypeError(f"a transfer takes {MIN_ACCOUNTS} accounts")
     return value
 
 

@@ -15,10 +15,10 @@ from lockstep.demo.bank.teller import TransferOutcomes
 from lockstep.transactions import TransactionClient
 
 OPENING_CENTS: Final = 10_000
-"""What an account begins with."""
+"""The first balance of an account."""
 REDRAW_S: Final = 0.5
 _END_S: Final = 120.0
-"""For a teller to finish what it has under way: longer than any of its transfers may take."""
+"""The time in which a teller finishes its transfers under way: longer than any of them may take."""
 
 
 class Outcome(NamedTuple):
@@ -31,7 +31,7 @@ class Outcome(NamedTuple):
     outcomes: TransferOutcomes
 
     @property
-    def is_right(self) -> bool:
+    def is_consistent(self) -> bool:
         return self.before == self.after and self.transfers > 0 and not self.problems
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ async def run(
     seconds: float | None = None,
     has_table: bool = False,
 ) -> Outcome:
-    """Until `stop`, or for so many seconds of transfers. Raises BankError, ClientError, TransactionError."""
+    """Runs until `stop`, or for some seconds. Raises BankError, ClientError, TransactionError."""
     ledger = Ledger()
     async with open_books(bootstrap, topic, ledger) as client:
         used = await open_accounts(client, ledger, accounts)
@@ -99,7 +99,7 @@ async def _until(
     transfers_before: int,
     has_table: bool,
 ) -> None:
-    """Until `stop`, or until a teller ends, which none does by itself."""
+    """Waits until `stop`, or until a teller ends, which none does by itself."""
     loop = asyncio.get_running_loop()
     began = loop.time()
     drawn = ""

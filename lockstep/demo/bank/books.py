@@ -15,11 +15,11 @@ from lockstep.transactions import SubscriptionStalled, TransactionClient
 from lockstep.transactions.log import Log
 
 CONFIGS: Final = {"lockstep.locks": "true", "lockstep.group": "1", "retention.ms": "-1"}
-"""Transfers go over several partitions: they are in one log group. The books are kept for ever."""
+"""Transfers span partitions, so these are in one log group; records are kept for ever."""
 TIMEOUT_S: Final = 60.0
-"""How long a broker may be away."""
+"""The longest time that a broker may be unavailable."""
 SETTLE_S: Final = 10.0
-"""How long the second entry of a transfer may come after the first one: they are read from two partitions."""
+"""The longest delay between the two entries of a transfer, which are read from two partitions."""
 _PAUSE_S: Final = 0.2
 
 
@@ -28,7 +28,7 @@ class BankError(Exception):
 
 
 async def make_topic(bootstrap: str, topic: str, partitions: int) -> None:
-    """If it is not there yet. Raises ClientError."""
+    """Creates the topic if it does not exist. Raises ClientError."""
     async with Client(bootstrap, client_id="bank") as client:
         try:
             await client.create_topic(topic, partitions=partitions, configs=CONFIGS)

@@ -14,24 +14,24 @@ deposit ACCOUNT CENTS        open the account if need be
 withdraw ACCOUNT CENTS
 transfer PAYER PAYEE CENTS
 balance ACCOUNT
-deactivate ACCOUNT           for good
+deactivate ACCOUNT           permanently
 total                        of all accounts
 help
 quit"""
 
-_MAKES: Final[dict[str, tuple[int, Callable[..., Operation]]]] = {
+_OPERATIONS: Final[dict[str, tuple[int, Callable[..., Operation]]]] = {
     "deposit": (2, Deposit),
     "withdraw": (2, Withdrawal),
     "transfer": (3, BankTransfer),
     "deactivate": (1, Deactivation),
 }
-"""How many numbers it takes."""
-_ASKS: Final = {"balance": 1, "total": 0}
+"""By word: the number of arguments, and the operation."""
+_QUERIES: Final = {"balance": 1, "total": 0}
 _TIMEOUT_S: Final = 30.0
-"""For one operation."""
+"""The timeout of one operation."""
 
 
-def answer(line: str, ledger: Ledger, client: BlockingTransactionClient) -> str | None:
+def run_command(line: str, ledger: Ledger, client: BlockingTransactionClient) -> str | None:
     """The reply to a command, in one line unless more was requested; None to quit."""
     word, *rest = line.split() or [""]
     if word in ("quit", "exit"):
@@ -39,11 +39,11 @@ def answer(line: str, ledger: Ledger, client: BlockingTransactionClient) -> str 
     if word in ("", "help"):
         return HELP if word else ""
     try:
-        if word in _MAKES:
-            count, make = _MAKES[word]
+        if word in _OPERATIONS:
+            count, make = _OPERATIONS[word]
             return _done(make(ledger, *_numbers(word, rest, count)), client)
-        if word in _ASKS:
-            numbers = _numbers(word, rest, _ASKS[word])
+        if word in _QUERIES:
+            numbers = _numbers(word, rest, _QUERIES[word])
             client.caught_up(_TIMEOUT_S)
             return _balance(ledger, numbers[0]) if numbers else f"total {ledger.cents}"
     except ValueError as error:
@@ -62,9 +62,9 @@ def _done(operation: Operation, client: BlockingTransactionClient) -> str:
     appended = client.execute(operation, timeout_s=_TIMEOUT_S)
     if appended is None:
         return f"declined: {operation.declined}"
-    places = ", ".join(f"{partition}/{offset}" for partition, offset in appended.offsets.items())
+    positions = ", ".join(f"{partition}/{offset}" for partition, offset in appended.offsets.items())
     again = f", after {appended.tries} tries" if appended.tries > 1 else ""
-    return f"done at {places}{again}; {_balance(operation.ledger, operation.account)}"
+    return f"done at {positions}{again}; {_balance(operation.ledger, operation.account)}"
 
 
 def _balance(ledger: Ledger, number: int) -> str:

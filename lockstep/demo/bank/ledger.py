@@ -1,6 +1,6 @@
 """The books: entries as they stand in the topic, and the accounts that come of them.
 
-Whatever breaks an invariant of the bank is noted in `problems` and applied all the same: an auditor
+Whatever breaks an invariant of the bank is noted in `problems` and still applied: an auditor
 continues.
 """
 
@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, Self
 from lockstep.transactions import Application, Committed, RequestId
 
 MAX_PROBLEMS: Final = 10
-"""That are kept in words."""
+"""The number of problems that are kept as texts."""
 
 
 class EntryKind(StrEnum):
@@ -44,7 +44,7 @@ class LedgerEntry(NamedTuple):
     kind: EntryKind
     account: int
     cents: int = 0
-    """What is added to it: below zero for what leaves it."""
+    """The amount that is added to it: below zero for a payment out of it."""
     other: int | None = None
     """The account at the other end of a transfer."""
 
@@ -82,7 +82,7 @@ class Ledger(Application):
     def __init__(self) -> None:
         self.accounts: dict[int, Account] = {}
         self.transfers = 0
-        """Payments, to be exact."""
+        """The number of applied payments."""
         self.unmatched_payments: dict[RequestId | None, int] = {}
         """The cents of transfers of which one entry is applied and the other is not."""
         self.problems: list[str] = []

@@ -1,4 +1,4 @@
-"""The operations on accounts: transactions, each with the locks that make it right (see the package)."""
+"""The operations on accounts: transactions, each with the locks that make it correct (see the package)."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ MAX_ACCOUNTS: Final = 10**6
 
 
 def account_lock(account: int) -> bytes:
-    """Raised by its deactivation."""
+    """The lock that the deactivation of an account raises."""
     return lock("account", account)
 
 
 def withdrawal_lock(account: int) -> bytes:
-    """Raised by whatever leaves it."""
+    """The lock that every payment out of an account raises."""
     return lock("withdrawal", account)
 
 
 class Operation(Transaction):
-    """On one account, and at times on a second one. ValueError for numbers that cannot be meant."""
+    """On one account, and at times on a second one. ValueError for invalid numbers."""
 
     def __init__(self, ledger: Ledger, account: int, cents: int = 1) -> None:
         _check(account, cents)
@@ -30,9 +30,9 @@ class Operation(Transaction):
         self.account = account
         self.cents = cents
         self.declined: str | None = None
-        """Why the bank did not do it."""
+        """The reason why the bank declined it; empty where it did not."""
         self.refusals = 0
-        """How often a concurrent transaction was faster."""
+        """The number of times that a concurrent transaction was faster."""
 
     def partition(self, partitions: int) -> int:
         return self.account % partitions
@@ -79,7 +79,7 @@ class Withdrawal(Operation):
 
 
 class Deactivation(Operation):
-    """For good; what it holds stays there."""
+    """Closes an account permanently; its balance stays."""
 
     def execute(self, draft: Draft) -> bool:
         if not self.is_usable(self.account):
@@ -105,10 +105,11 @@ class BankTransfer(Operation):
         draft.write_lock(withdrawal_lock(self.account))
         draft.read_lock(account_lock(self.account))
         draft.add(LedgerEntry(EntryKind.PAYMENT, self.account, -self.cents, self.payee).pack())
-        there = self.payee % draft.partitions
-        draft.read_lock(account_lock(self.payee), partition=there)
+        payee_partition = self.payee % draft.partitions
+        draft.read_lock(account_lock(self.payee), partition=payee_partition)
         draft.add(
-            LedgerEntry(EntryKind.RECEIPT, self.payee, self.cents, self.account).pack(), partition=there
+            LedgerEntry(EntryKind.RECEIPT, self.payee, self.cents, self.account).pack(),
+            partition=payee_partition,
         )
         return True
 

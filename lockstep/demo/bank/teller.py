@@ -20,13 +20,13 @@ from lockstep.kafka_client.connection import ClientError
 from lockstep.transactions import Expired, RefusedForGood, TransactionClient, TransactionError
 
 READY: Final = "ready"
-AT_ONCE: Final = 4
-"""Transfers under way."""
+CONCURRENT_TRANSFERS: Final = 4
+"""The number of transfers under way."""
 MAX_TRANSFER_CENTS: Final = 500
 _TIMEOUT_S: Final = 60.0
-"""For one transfer: a broker may be restarted meanwhile."""
+"""The timeout of one transfer: a broker may be restarted meanwhile."""
 _PAUSE_S: Final = 0.02
-"""After a transfer that was not made."""
+"""The pause after a transfer that failed."""
 
 
 class TransferOutcomes(NamedTuple):
@@ -59,14 +59,14 @@ async def transfers(
     client: TransactionClient,
     ledger: Ledger,
     accounts: Sequence[int],
-    chosen: random.Random,
+    rng: random.Random,
     stop: asyncio.Event,
 ) -> TransferOutcomes:
     """One after the other until `stop`, one at least. Raises RefusedForGood: the next one would be, too."""
     outcomes = TransferOutcomes()
     while outcomes == TransferOutcomes() or not stop.is_set():
-        payer, payee = chosen.sample(accounts, 2)
-        transfer = BankTransfer(ledger, payer, payee, chosen.randint(1, MAX_TRANSFER_CENTS))
+        payer, payee = rng.sample(accounts, 2)
+        transfer = BankTransfer(ledger, payer, payee, rng.randint(1, MAX_TRANSFER_CENTS))
         try:
             appended = await client.execute(transfer, timeout_s=_TIMEOUT_S)
             one = TransferOutcomes(acknowledged=1) if appended else TransferOutcomes(declined=1)
@@ -86,13 +86,13 @@ async def _serve(bootstrap: str, topic: str, seed: int, accounts: Sequence[int])
     stop = asyncio.Event()
     ledger = Ledger()
     loop = asyncio.get_running_loop()
-    transport, _ = await loop.connect_read_pipe(lambda: _UntilItEnds(stop), sys.stdin)
+    transport, _ = await loop.connect_read_pipe(lambda: _PipeClosed(stop), sys.stdin)
     async with open_books(bootstrap, topic, ledger) as client:
         print(READY, flush=True)
         outcomes = await asyncio.gather(
             *(
                 transfers(client, ledger, accounts, random.Random(seed + each), stop)
-                for each in range(AT_ONCE)
+                for each in range(CONCURRENT_TRANSFERS)
             )
         )
     transport.close()
@@ -102,7 +102,7 @@ async def _serve(bootstrap: str, topic: str, seed: int, accounts: Sequence[int])
     return total
 
 
-class _UntilItEnds(asyncio.Protocol):
+class _PipeClosed(asyncio.Protocol):
     """Sets an event when the other end of the pipe is closed."""
 
     def __init__(self, ended: asyncio.Event) -> None:

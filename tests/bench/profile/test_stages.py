@@ -42,7 +42,7 @@ _HANDLED = [
 ]
 _TURN = [
     *_LOOP,
-    "LogGroup._turn (lockstep/storage/log_group.py:516)",
+    "LogGroup._propose_or_gather (lockstep/storage/log_group.py:516)",
     "Replica._pump (lockstep/storage/replica.py:323)",
 ]
 

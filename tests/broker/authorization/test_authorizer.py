@@ -101,7 +101,7 @@ def test_the_cached_decisions_are_limited(monkeypatch: pytest.MonkeyPatch) -> No
         connection = client(host=f"10.0.0.{number}")
         for topic in range(20):
             access.allows(connection, READ, TOPIC, f"t{topic}")
-        assert len(made.decisions_of(connection).by_question) <= 5
+        assert len(made.decisions_of(connection).by_action) <= 5
         assert len(made._by_client) <= 3
 
 

@@ -57,7 +57,7 @@ class BrokerCluster:
         self._ports: dict[int, int] = {}
         self._clients: list[Client] = []
 
-    # --- life -----------------------------------------------------------------------------------------------
+    # --- lifecycle ------------------------------------------------------------------------------------------
 
     async def start(self, *node_ids: int) -> None:
         """Start these nodes, or all that are known; a new id is a node that is to be added."""

@@ -127,5 +127,5 @@ async def test_a_leader_in_contact_has_not_ended_though_its_port_refuses(
 
 
 def network_of(broker: Broker) -> PeerNetwork:
-    assert broker.assembly.peering is not None
-    return broker.assembly.peering.network
+    assert broker.assembly.peer_rpc is not None
+    return broker.assembly.peer_rpc.network

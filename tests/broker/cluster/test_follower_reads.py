@@ -306,7 +306,7 @@ async def test_a_long_poll_ends_when_the_follower_leads_and_when_its_topic_goes(
     client, epoch = await cluster.client(heir), cluster.brokers[heir].groups[GROUP].term
     waiting = asyncio.ensure_future(fetched(client, 1, current_leader_epoch=epoch, max_wait_ms=15_000))
     await asyncio.sleep(0.1)
-    await TransferRequests(cluster.brokers[before].assembly.peering).begin(GROUP, heir)
+    await TransferRequests(cluster.brokers[before].assembly.peer_rpc).begin(GROUP, heir)
     data = await asyncio.wait_for(waiting, 10)
     assert data.error_code == ErrorCode.FENCED_LEADER_EPOCH
     await cluster.until(lambda: cluster.leader_of(GROUP) == heir, "new leader")
@@ -342,9 +342,9 @@ async def test_a_follower_that_is_cut_off_serves_what_is_committed_and_sends_the
     cluster = await racks(start_cluster)
     leading = await with_records(cluster, b"a", b"b")
     cut, other = followers_of(cluster)
-    peering = cluster.brokers[cut].assembly.peering
-    assert peering is not None
-    peering.open = False  # Raft neither hears nor is heard
+    peer_rpc = cluster.brokers[cut].assembly.peer_rpc
+    assert peer_rpc is not None
+    peer_rpc.open = False  # Raft neither hears nor is heard
     for value in (b"c", b"d"):
         assert (await leading.produce("t", batch(value))).error_code == 0
     await everywhere(cluster, 4, cut)
@@ -360,7 +360,7 @@ async def test_a_follower_that_is_cut_off_serves_what_is_committed_and_sends_the
     data = await fetched(leading, 0, rack_id=f"rack-{cut}")
     assert (data.preferred_read_replica, values(data)) == (-1, [b"a", b"b", b"c", b"d"])
     assert (await fetched(leading, 0, rack_id=f"rack-{other}")).preferred_read_replica == other
-    peering.open = True
+    peer_rpc.open = True
     await everywhere(cluster, 4)
     assert values(await fetched(client, 2)) == [b"c", b"d"]
     await cluster.until(lambda: _is_preferred(leading, cut), "follower that is preferred again")

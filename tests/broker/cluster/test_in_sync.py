@@ -103,7 +103,7 @@ async def test_a_returning_node_is_in_sync_once_it_has_caught_up(
     held.add(late)
     await cluster.start(late)
     await stays_out(late)
-    await TransferRequests(cluster.brokers[leader].assembly.peering).begin(GROUP, heir)
+    await TransferRequests(cluster.brokers[leader].assembly.peer_rpc).begin(GROUP, heir)
     await cluster.until(lambda: cluster.leader_of(GROUP) == heir, "next leader")
     await stays_out(late)
     held.clear()

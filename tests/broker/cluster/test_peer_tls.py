@@ -187,9 +187,9 @@ async def take_over(cluster: BrokerCluster, certs: Path, step: str) -> None:
 
 async def dial_again(cluster: BrokerCluster, node_id: int) -> None:
     """End all connections to a node, and wait until the others have dialed it again."""
-    peering = cluster.brokers[node_id].assembly.peering
-    assert peering is not None
-    incoming = peering.network._incoming
+    peer_rpc = cluster.brokers[node_id].assembly.peer_rpc
+    assert peer_rpc is not None
+    incoming = peer_rpc.network._incoming
     former = list(incoming.values())
     for each in former:
         each.abort()

@@ -108,7 +108,7 @@ async def test_the_ready_line_counts_the_nodes_that_are_reached(
     await cluster.settled()
     await cluster.stop(3)
     await cluster.start(3)
-    await cluster.brokers[3].until_serving()
+    await cluster.brokers[3].wait_until_serving()
     assert " ready, serving clients on " in ready_line(cluster.brokers[3])
 
 
@@ -121,7 +121,7 @@ async def test_a_majority_without_leaders_is_not_ready(
     broker = cluster.brokers[1]
     monkeypatch.setattr(broker.assembly.nodes, "live_leader_of", lambda group_id: -1 if group_id else 1)
     monkeypatch.setattr(server, "REACH_SECONDS", 0.05)
-    await broker.until_serving()
+    await broker.wait_until_serving()
     line = ready_line(broker)
     assert " started, listening for clients on " in line and " ready" not in line
     assert ", waits for a leader of log group 1" in line
@@ -136,7 +136,7 @@ async def test_the_ready_line_of_a_node_without_the_others_names_that(
     cluster = BrokerCluster(tmp_path / "cluster")
     await cluster.start(1)
     try:
-        await cluster.brokers[1].until_serving()
+        await cluster.brokers[1].wait_until_serving()
         assert " ready" not in ready_line(cluster.brokers[1])
         assert ready_line(cluster.brokers[1]).endswith(", waits for " + WAITS)
         quorum = cluster.brokers[1].assembly.quorum
@@ -251,7 +251,7 @@ async def test_a_group_that_cannot_be_opened_holds_up_no_other(
     with monkeypatch.context() as patched:
         patched.setattr(node._local_groups, "open", full)
         patched.setattr(node._cluster, "groups", {0: node._cluster.groups[0]})
-        patched.setattr(node, "_give_up_groups", partial(noted, "room is made"))
+        patched.setattr(node, "_delete_former_groups", partial(noted, "room is made"))
         patched.setattr(node, "_register", partial(noted, "registered"))
         with pytest.raises(StorageFull, match="group 1"):
             await node._follow()
@@ -273,7 +273,7 @@ async def test_a_leader_that_may_not_hand_over_now_stops_all_the_same(
     stopped = cluster.controller
     node_id = stopped.settings.node_id
     await cluster.stop(node_id)
-    assert all(group._closed_for_good for group in stopped.groups.values())
+    assert all(group._is_closed for group in stopped.groups.values())
     await cluster.start(node_id)
 
 

@@ -35,8 +35,8 @@ class Gate:
         self.opened = asyncio.Event()
         self._after = after
         for broker in cluster.brokers.values():
-            peering = broker.assembly.node._peering  # type: ignore[union-attr]
-            peering.handlers[kind] = self._wrapped(peering.handlers[kind])
+            peer_rpc = broker.assembly.node._peer_rpc  # type: ignore[union-attr]
+            peer_rpc.handlers[kind] = self._wrapped(peer_rpc.handlers[kind])
 
     def has_held(self, count: int) -> bool:
         """Whether so many have come to it."""

@@ -339,7 +339,7 @@ async def test_a_node_that_was_removed_while_it_was_down_serves_nobody(start_clu
 async def test_a_group_of_one_voter_grows_again(
     start_cluster: StartCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cluster_admin, "FEWEST_NODES", 1)
+    monkeypatch.setattr(cluster_admin, "MIN_NODES", 1)
     cluster = await start_cluster(2, lockstep_data_groups="1")
     await cluster.settled()
     await write(cluster, [b"one"], 1)

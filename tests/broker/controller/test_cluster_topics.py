@@ -159,7 +159,7 @@ async def test_an_overloaded_node_gets_the_request_again(
 ) -> None:
     cluster = await without_balance(start_cluster)
     await lead_metadata(cluster, 1)
-    monkeypatch.setattr(cluster.brokers[1].assembly.peering.network, "limits", PeerLimits(max_requests=1))  # type: ignore[union-attr]
+    monkeypatch.setattr(cluster.brokers[1].assembly.peer_rpc.network, "limits", PeerLimits(max_requests=1))  # type: ignore[union-attr]
     ids = cluster.brokers[2].assembly.producer_ids
     blocks = await asyncio.gather(*(ids._block() for _ in range(8)))
     assert len(set(blocks)) == 8

@@ -16,7 +16,7 @@ from tests.support.cases import each_case
 
 
 class _Loopback:
-    """A peering whose only other node is this one, the controller."""
+    """A peer_rpc whose only other node is this one, the controller."""
 
     def __init__(self) -> None:
         self.handlers: dict[int, Callable[[int, bytes], Awaitable[bytes]]] = {}
@@ -34,11 +34,11 @@ async def test_the_controller_gets_the_clients_identity(principal: KafkaPrincipa
         return EncodedResponse([b"response"])
 
     group = SimpleNamespace(applied_index=7)
-    cluster, peering = SimpleNamespace(groups={METADATA_GROUP: group}), _Loopback()
+    cluster, peer_rpc = SimpleNamespace(groups={METADATA_GROUP: group}), _Loopback()
     topics = SimpleNamespace(leads=True)
-    forwarder = ControllerForwarder(cast(Any, cluster), cast(Any, topics), cast(Any, peering))
+    forwarder = ControllerForwarder(cast(Any, cluster), cast(Any, topics), cast(Any, peer_rpc))
     ForwardedRequests(
-        cast(Any, cluster), forwarder, cast(Any, SimpleNamespace(route=route)), cast(Any, peering)
+        cast(Any, cluster), forwarder, cast(Any, SimpleNamespace(route=route)), cast(Any, peer_rpc)
     )
     client = ClientContext("SASL", "10.1.2.3:999", "10.1.2.4", principal)
     header = RequestHeader(ApiKey.CREATE_ACLS, 3, 1, "a client")

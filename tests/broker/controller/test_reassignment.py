@@ -222,7 +222,9 @@ async def test_a_refusal_lists_no_end_of_partitions(start_cluster: StartCluster)
 
 
 @each_case(("behind", "arrived"), [((), [1]), ((2, 3), [1]), ((4,), [])])
-async def test_a_move_ends_when_the_new_replica_is_in_sync(behind: tuple[int, ...], arrived: list[int]) -> None:
+async def test_a_move_ends_when_the_new_replica_is_in_sync(
+    behind: tuple[int, ...], arrived: list[int]
+) -> None:
     """Those that were there before may lag at any time."""
     voters = [{"node": each} for each in (2, 3, 4)]
 
@@ -281,6 +283,6 @@ async def test_what_came_back_while_others_were_given_up_is_kept(
         return group.group_id not in members
 
     monkeypatch.setattr(node._local_groups, "remove", give_up)
-    monkeypatch.setattr(node, "_is_out", is_out)
-    await node._give_up_groups()
+    monkeypatch.setattr(node, "_is_removed_from", is_out)
+    await node._delete_former_groups()
     assert given_up == ([first, other] if since == "nothing" else [first])

@@ -220,7 +220,9 @@ async def test_a_cluster_mends_it_while_the_consumer_waits(start_cluster: StartC
 
 
 @pytest.mark.parametrize("fault", ["a bad sector", "a file that is missing", "a file that ends early"])
-async def test_a_real_consumer_gets_the_error_of_damaged_records(start_broker: StartBroker, fault: str) -> None:
+async def test_a_real_consumer_gets_the_error_of_damaged_records(
+    start_broker: StartBroker, fault: str
+) -> None:
     """librdkafka asks again without a word after KAFKA_STORAGE_ERROR: its user would wait for ever."""
     broker = await start_broker(lockstep_tail_cache_bytes="0")
     client = await Client.connect(broker.port)
@@ -383,7 +385,7 @@ async def test_the_status_names_a_node_without_a_damage_report(
 
     node = cluster.brokers[2].assembly.node
     assert node is not None
-    node._peering.handlers[RequestKind.DAMAGE] = stuck
+    node._peer_rpc.handlers[RequestKind.DAMAGE] = stuck
     client = await Client.connect(cluster.brokers[1].port)
     status = await ask(client, do="status")
     assert status["damage_unknown"] == [{"node": 2, "reason": "no response within 0.1 s"}]

@@ -324,11 +324,11 @@ async def test_a_lost_file_comes_at_once_and_until_then_another_node_leads(
         await cluster.until(lambda: len(nodes.alive()) == 3, "all nodes")
         await asyncio.sleep(3)
         assert cluster.leader_of(1) not in (None, node_id), "it does not take the leadership back"
-        assert nodes.own_incomplete() == (1,)
+        assert nodes.incomplete_local_groups() == (1,)
     began = time.monotonic()
     await cluster.until(lambda: not node_damage(cluster.brokers[node_id].assembly.cluster), "a repair")
     assert time.monotonic() - began < 10, "without waiting for the next check"
-    assert nodes.own_incomplete() == ()
+    assert nodes.incomplete_local_groups() == ()
     (line,) = [each for each in caplog.records if "no longer damaged" in each.getMessage()]
     assert line.levelname == "INFO"
     assert line.getMessage().startswith("t-0: offsets ") and ": repaired from node" in line.getMessage()

@@ -22,7 +22,7 @@ from lockstep.broker.metadata.metadata_image import (
 )
 from lockstep.broker.server import Broker
 from lockstep.protocol.errors import ErrorCode
-from lockstep.storage.log.batch_reader import BatchPlace
+from lockstep.storage.log.batch_reader import BatchLocation
 from lockstep.storage.log.index_file import SegmentPartition
 from lockstep.storage.types import CorruptLog, StorageFull
 from tests.broker.conftest import StartBroker
@@ -243,7 +243,7 @@ async def test_a_log_that_cannot_be_read_holds_up_no_other_topic(
         await client.create(name)
         await client.produce(name, batch(b"old", timestamp_ms=now - 2 * 3_600_000))
 
-    def rotten(partition: Partition, now_ms: int, retention_ms: int) -> BatchPlace | None:
+    def rotten(partition: Partition, now_ms: int, retention_ms: int) -> BatchLocation | None:
         if partition.topic.name == "bad":
             raise CorruptLog("its index cannot be made again")
         return first_kept_by_time(partition, now_ms, retention_ms)

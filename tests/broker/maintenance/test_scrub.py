@@ -269,7 +269,7 @@ async def test_a_cluster_finds_and_mends_corruption_by_itself(
     group = cluster.brokers[node].groups[1]
     await cluster.until(lambda: len(group.log.cleanable_segments()) > 0, "a file below two checkpoints")
     sequence = group.log.cleanable_segments()[0].sequence
-    frames = group.log.ship_frames(1, 20, 1 << 30)
+    frames = group.log.snapshot_frames(1, 20, 1 << 30)
     path = next((cluster.directory / str(node)).rglob(f"groups/1/{sequence:016d}.segment"))
     with path.open("r+b") as file:
         file.seek(500_000)
@@ -277,4 +277,4 @@ async def test_a_cluster_finds_and_mends_corruption_by_itself(
         file.seek(500_000)
         file.write(bytes([byte ^ 0xFF]))
     await cluster.until(lambda: group.log.scrub(sequence) is None, "the file is whole again")
-    assert all(map(same, frames, group.log.ship_frames(1, 20, 1 << 30)))
+    assert all(map(same, frames, group.log.snapshot_frames(1, 20, 1 << 30)))

@@ -112,7 +112,9 @@ def test_what_is_placed_first_is_even(nodes: set[int], data_groups: int) -> None
 
 @settings(deadline=None)
 @given(NODES, st.integers(0, 20), st.lists(st.integers(1, 50), max_size=12))
-def test_it_stays_balanced_as_nodes_join_and_leave(nodes: set[int], data_groups: int, turns: list[int]) -> None:
+def test_it_stays_balanced_as_nodes_join_and_leave(
+    nodes: set[int], data_groups: int, turns: list[int]
+) -> None:
     placement = initial(nodes, data_groups)
     for node in turns:
         before, had = placement, set(nodes)

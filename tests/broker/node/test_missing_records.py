@@ -61,7 +61,7 @@ class Damage:
     def list_unconfirmed(self) -> list[DamagedRange]:
         return self.ranges
 
-    def settle_missing(
+    def resolve_missing(
         self, confirmed: list[DamagedRange], dropped: list[DamagedRange], possible: list[DamagedRange]
     ) -> None:
         if self.error is not None:

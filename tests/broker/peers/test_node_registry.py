@@ -11,8 +11,8 @@ from lockstep.broker.metadata.metadata_cache import METADATA_GROUP
 from lockstep.broker.metadata.metadata_image import MetadataImage, NodeEntry
 from lockstep.broker.peers.node_registry import (
     ALIVE_SECONDS,
-    CUT_OFF_SECONDS,
     LISTED_SECONDS,
+    RECONNECT_SECONDS,
     REPAIR_SECONDS,
     NodeRegistry,
 )
@@ -96,7 +96,7 @@ def test_a_node_that_misses_records_serves_no_consumer_of_their_log_group(
     world.nodes.on_status(2, Status(incomplete=(GROUP, 9)))
     world.nodes.on_status(3, Status(incomplete=(9,)))
     own = set() if given_up else {world.nodes.node_id}
-    assert world.nodes.own_incomplete() == (() if given_up else (GROUP,))
+    assert world.nodes.incomplete_local_groups() == (() if given_up else (GROUP,))
     assert world.nodes.incomplete(GROUP) == own | {2}
     assert world.nodes.incomplete(9) == {2, 3}
     assert [world.nodes.may_serve(each, GROUP) for each in (2, 3)] == [False, True]
@@ -110,20 +110,20 @@ def test_a_node_with_damaged_records_serves_no_consumer_unless_they_are_repaired
         control=SimpleNamespace(partitions={5: PartitionLog(5, bytes(16), 0)}),
     )
     world.nodes.groups = {GROUP: cast(LogGroup, group)}
-    assert world.nodes.own_incomplete() == (GROUP,), "it is known since the start"
+    assert world.nodes.incomplete_local_groups() == (GROUP,), "it is known since the start"
     damaged, ranges = ranges, []
-    assert world.nodes.own_incomplete() == ()
+    assert world.nodes.incomplete_local_groups() == ()
     ranges = damaged
-    assert world.nodes.own_incomplete() == (), "a repair takes a moment"
+    assert world.nodes.incomplete_local_groups() == (), "a repair takes a moment"
     world.now += REPAIR_SECONDS
-    assert world.nodes.own_incomplete() == (GROUP,)
+    assert world.nodes.incomplete_local_groups() == (GROUP,)
     for each in (
         DamagedRange(0, 4, 5, 3, 9, "gone", True),
         DamagedRange(0, 4, 6, 3, 9, "of a deleted topic", False),
         DamagedRange(0, 4, NO_PARTITION, 3, 9, "frames, whose records can be read", False),
     ):
         ranges = [each]
-        assert world.nodes.own_incomplete() == ()
+        assert world.nodes.incomplete_local_groups() == ()
 
 
 def test_how_far_a_node_has_followed_the_metadata(world: World) -> None:
@@ -210,14 +210,14 @@ def test_a_node_that_is_silent_for_long_counts_as_dead(world: World) -> None:
 
 
 def test_a_disconnected_node_counts_as_dead_sooner(world: World) -> None:
-    world.nodes.cut_off(2)
+    world.nodes.on_connection_lost(2)
     assert not world.nodes.is_alive(2), "nothing was ever heard of it"
     world.has_connection_from(2, None)
-    world.nodes.cut_off(2)
+    world.nodes.on_connection_lost(2)
     assert world.nodes.is_alive(2)
-    world.now += CUT_OFF_SECONDS
+    world.now += RECONNECT_SECONDS
     assert not world.nodes.is_alive(2)
-    world.nodes.cut_off(2)
+    world.nodes.on_connection_lost(2)
     assert not world.nodes.is_alive(2), "a second loss does not make it live longer"
 
 
@@ -283,16 +283,16 @@ def test_which_member_each_node_is(world: World) -> None:
 
 
 def test_this_node_is_informed_once_it_knows_what_it_knew(world: World) -> None:
-    assert not world.nodes.is_informed
+    assert not world.nodes.has_replayed_metadata
     group = SimpleNamespace(applied_index=5, recovered_index=6)
     world.nodes.groups = {METADATA_GROUP: cast(LogGroup, group)}
-    assert not world.nodes.is_informed, "no record of the cluster"
+    assert not world.nodes.has_replayed_metadata, "no record of the cluster"
     world.image.cluster_id = "abc"
-    assert not world.nodes.is_informed
+    assert not world.nodes.has_replayed_metadata
     group.applied_index = 6
-    assert world.nodes.is_informed
+    assert world.nodes.has_replayed_metadata
     world.nodes.groups = {}
-    assert world.nodes.is_informed, "and stays so"
+    assert world.nodes.has_replayed_metadata, "and stays so"
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ class Node:
 
 
 @pytest.fixture
-async def peering() -> AsyncIterator[PeerRpc]:
+async def peer_rpc() -> AsyncIterator[PeerRpc]:
     loop = asyncio.get_running_loop()
     made = PeerRpc(NodeRegistry(1, MetadataImage(), {}, loop.time), loop)
     made.serve(Node())
@@ -64,75 +64,77 @@ def hello(cluster_id: str | None = "ours", at: object = ("127.0.0.1", 1)) -> byt
     return json.dumps({"cluster": cluster_id, "founders": [4], "at": at}).encode()
 
 
-async def dialed(peering: PeerRpc, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str, int]]:
+async def dialed(peer_rpc: PeerRpc, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, str, int]]:
     found: list[tuple[int, str, int]] = []
-    monkeypatch.setattr(peering.network, "add_node", lambda *address: found.append(address))
+    monkeypatch.setattr(peer_rpc.network, "add_node", lambda *address: found.append(address))
     return found
 
 
 async def test_a_second_process_of_a_node_is_rejected_while_the_first_is_alive(
-    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
+    peer_rpc: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await dialed(peering, monkeypatch)
+    await dialed(peer_rpc, monkeypatch)
     first, second = (
         json.dumps({"cluster": "ours", "founders": [], "at": None, "run": run}).encode() for run in "ab"
     )
-    assert peering.on_handshake(4, first) is None
-    monkeypatch.setattr(peering.network, "has_connection_from", lambda node_id: node_id == 4)
-    assert peering.on_handshake(4, first) is None, "its other connection"
-    assert peering.on_handshake(4, second) == "another node 4 is running"
-    monkeypatch.setattr(peering.network, "has_connection_from", lambda node_id: False)
-    assert peering.on_handshake(4, second) is None, "the first has ended"
+    assert peer_rpc.on_handshake(4, first) is None
+    monkeypatch.setattr(peer_rpc.network, "has_connection_from", lambda node_id: node_id == 4)
+    assert peer_rpc.on_handshake(4, first) is None, "its other connection"
+    assert peer_rpc.on_handshake(4, second) == "another node 4 is running"
+    monkeypatch.setattr(peer_rpc.network, "has_connection_from", lambda node_id: False)
+    assert peer_rpc.on_handshake(4, second) is None, "the first has ended"
 
 
-async def test_a_new_node_is_dialed_at_the_address_that_it_sent(peering: PeerRpc, monkeypatch: pytest.MonkeyPatch) -> None:
-    known = await dialed(peering, monkeypatch)
-    assert peering.on_handshake(4, hello(None, ("there", 7))) is None
+async def test_a_new_node_is_dialed_at_the_address_that_it_sent(
+    peer_rpc: PeerRpc, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    known = await dialed(peer_rpc, monkeypatch)
+    assert peer_rpc.on_handshake(4, hello(None, ("there", 7))) is None
     assert known == [(4, "there", 7)]
 
 
 async def test_an_address_that_a_node_sent_precedes_the_recorded_one(
-    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
+    peer_rpc: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = await dialed(peering, monkeypatch)
-    peering.add_node(2, "old", 1)
-    assert peering.on_handshake(2, hello(at=("new", 2))) is None
-    peering.add_node(2, "old", 1)
+    known = await dialed(peer_rpc, monkeypatch)
+    peer_rpc.add_node(2, "old", 1)
+    assert peer_rpc.on_handshake(2, hello(at=("new", 2))) is None
+    peer_rpc.add_node(2, "old", 1)
     assert known == [(2, "old", 1), (2, "new", 2), (2, "new", 2)]
-    peering.forget(2)
-    peering.add_node(2, "old", 1)
+    peer_rpc.forget(2)
+    peer_rpc.add_node(2, "old", 1)
     assert known[-1] == (2, "old", 1)
 
 
 async def test_newcomers_are_few_unless_they_become_nodes(
-    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
+    peer_rpc: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = await dialed(peering, monkeypatch)
+    known = await dialed(peer_rpc, monkeypatch)
     for node_id in range(100, 100 + MAX_NEWCOMERS + 5):
-        assert peering.on_handshake(node_id, hello()) is None
+        assert peer_rpc.on_handshake(node_id, hello()) is None
     assert len(known) == MAX_NEWCOMERS
-    peering.add_node(100, "127.0.0.1", 1)  # it is registered
-    assert peering.on_handshake(500, hello()) is None
+    peer_rpc.add_node(100, "127.0.0.1", 1)  # it is registered
+    assert peer_rpc.on_handshake(500, hello()) is None
     assert known[-1][0] == 500
-    peering.forget(101)
-    assert peering.on_handshake(501, hello()) is None
+    peer_rpc.forget(101)
+    assert peer_rpc.on_handshake(501, hello()) is None
     assert known[-1][0] == 501
 
 
 async def test_newcomers_that_went_away_are_forgotten(
-    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
+    peer_rpc: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await dialed(peering, monkeypatch)
+    await dialed(peer_rpc, monkeypatch)
     forgotten: list[int] = []
-    monkeypatch.setattr(peering.network, "forget", forgotten.append)
-    monkeypatch.setattr(peering.network, "has_connection_from", lambda node_id: node_id == 101)
-    peering.add_node(2, "127.0.0.1", 1)
+    monkeypatch.setattr(peer_rpc.network, "forget", forgotten.append)
+    monkeypatch.setattr(peer_rpc.network, "has_connection_from", lambda node_id: node_id == 101)
+    peer_rpc.add_node(2, "127.0.0.1", 1)
     for node_id in (2, 100, 101):
-        assert peering.on_handshake(node_id, hello()) is None
-    peering._forget_newcomers()
+        assert peer_rpc.on_handshake(node_id, hello()) is None
+    peer_rpc._forget_newcomers()
     assert forgotten == []
     monkeypatch.setattr("lockstep.broker.peers.peer_rpc.NEWCOMER_SECONDS", -1.0)  # it was as long ago as that
-    peering._forget_newcomers()
+    peer_rpc._forget_newcomers()
     assert forgotten == [100], "neither a node nor one that is there"
 
 
@@ -149,23 +151,23 @@ async def test_newcomers_that_went_away_are_forgotten(
     ],
 )
 async def test_rejected_nodes(
-    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch, said: bytes, words: str
+    peer_rpc: PeerRpc, monkeypatch: pytest.MonkeyPatch, said: bytes, words: str
 ) -> None:
-    known = await dialed(peering, monkeypatch)
-    assert peering.on_handshake(4, said) == words
+    known = await dialed(peer_rpc, monkeypatch)
+    assert peer_rpc.on_handshake(4, said) == words
     assert known == []
 
 
 async def test_a_node_that_sent_no_address_is_dialed_at_the_recorded_one(
-    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
+    peer_rpc: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    known = await dialed(peering, monkeypatch)
-    assert peering.on_handshake(2, b'{"cluster": "ours", "founders": []}') is None
+    known = await dialed(peer_rpc, monkeypatch)
+    assert peer_rpc.on_handshake(2, b'{"cluster": "ours", "founders": []}') is None
     assert known == []
 
 
 async def test_a_status_that_could_not_be_sent_is_sent_again(
-    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
+    peer_rpc: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told: list[bytes] = []
     again = asyncio.Event()
@@ -178,76 +180,76 @@ async def test_a_status_that_could_not_be_sent_is_sent_again(
             raise RuntimeError("no status")
 
     monkeypatch.setattr("lockstep.broker.peers.peer_rpc.STATUS_SECONDS", 0.01)
-    peering.serve(Failing())
-    telling = asyncio.ensure_future(peering.run())
+    peer_rpc.serve(Failing())
+    telling = asyncio.ensure_future(peer_rpc.run())
     await asyncio.wait_for(again.wait(), 10)
     assert not telling.done()
     telling.cancel()
 
 
 async def test_founders_with_another_number_of_log_groups_are_refused(
-    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
+    peer_rpc: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their groups would have voters that have never heard of them, and never a leader."""
-    await dialed(peering, monkeypatch)
+    await dialed(peer_rpc, monkeypatch)
 
     def said(groups: int | None, founders: tuple[int, ...] = (1, 2, 3)) -> bytes:
         words = {"cluster": None, "founders": list(founders), "at": None, "groups": groups}
         return json.dumps(words).encode()
 
-    assert json.loads(peering.hello())["groups"] == 3
+    assert json.loads(peer_rpc.hello())["groups"] == 3
     refusal = "lockstep.data.groups is 3 here and 6 there: founders must agree"
-    assert peering.on_handshake(2, said(6)) == refusal
-    assert peering.on_handshake(2, said(3)) is None
-    assert peering.on_handshake(2, said(None)) is None, "of an earlier version"
-    assert peering.on_handshake(2, said(6, ())) is None, "it has been part of the cluster"
-    assert peering.on_handshake(4, said(6, (1, 2, 3, 4))) is None, (
+    assert peer_rpc.on_handshake(2, said(6)) == refusal
+    assert peer_rpc.on_handshake(2, said(3)) is None
+    assert peer_rpc.on_handshake(2, said(None)) is None, "of an earlier version"
+    assert peer_rpc.on_handshake(2, said(6, ())) is None, "it has been part of the cluster"
+    assert peer_rpc.on_handshake(4, said(6, (1, 2, 3, 4))) is None, (
         "it is to be added: what is recorded counts"
     )
 
 
 async def test_founders_with_another_number_of_replicas_are_refused(
-    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
+    peer_rpc: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One of them would vote alone where the others are three."""
-    await dialed(peering, monkeypatch)
+    await dialed(peer_rpc, monkeypatch)
 
     def said(**replicas: int) -> bytes:
         return json.dumps({"cluster": None, "founders": [1, 2, 3], "groups": 3, **replicas}).encode()
 
-    assert "replicas" not in json.loads(peering.hello()), "as in earlier versions"
+    assert "replicas" not in json.loads(peer_rpc.hello()), "as in earlier versions"
     refusal = "lockstep.data.replicas is 3 here and 1 there: founders must agree"
-    assert peering.on_handshake(2, said(replicas=1)) == refusal
-    assert peering.on_handshake(2, said()) is None
+    assert peer_rpc.on_handshake(2, said(replicas=1)) == refusal
+    assert peer_rpc.on_handshake(2, said()) is None
     monkeypatch.setattr(Node, "data_replicas", lambda node: 1)
-    assert json.loads(peering.hello())["replicas"] == 1
+    assert json.loads(peer_rpc.hello())["replicas"] == 1
     refusal = "lockstep.data.replicas is 1 here and 3 there: founders must agree"
-    assert peering.on_handshake(2, said()) == refusal
-    assert peering.on_handshake(2, said(replicas=1)) is None
+    assert peer_rpc.on_handshake(2, said()) == refusal
+    assert peer_rpc.on_handshake(2, said(replicas=1)) is None
 
 
 async def test_a_node_that_was_removed_comes_back_whatever_it_would_found(
-    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
+    peer_rpc: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its directory is empty, and its list may have other nodes by now: what is recorded counts."""
-    await dialed(peering, monkeypatch)
+    await dialed(peer_rpc, monkeypatch)
     words = {"cluster": None, "founders": [1, 2, 3, 4], "told": [1, 2, 3, 4], "at": None, "groups": 4}
     hello = json.dumps(words).encode()
     voters: tuple[int, ...] = (1, 2)
     monkeypatch.setattr(
         Node, "status", lambda node: Status(joined=True, cluster_id="ours", registered=(1, 2), voters=voters)
     )
-    assert peering.on_handshake(3, hello) is None
+    assert peer_rpc.on_handshake(3, hello) is None
     voters = (1, 2, 3)
     refusal = "lockstep.data.groups is 3 here and 4 there: founders must agree"
-    assert peering.on_handshake(3, hello) == refusal, "a founder that starts late"
+    assert peer_rpc.on_handshake(3, hello) == refusal, "a founder that starts late"
 
 
 async def test_until_a_cluster_is_recorded_one_that_founded_it_must_agree_too(
-    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
+    peer_rpc: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says that it has taken part, which made a founder of who had heard a majority."""
-    await dialed(peering, monkeypatch)
+    await dialed(peer_rpc, monkeypatch)
     monkeypatch.setattr(Node, "status", lambda node: Status(joined=False))
     monkeypatch.setattr(Node, "cluster_id", lambda node: None)
 
@@ -255,13 +257,13 @@ async def test_until_a_cluster_is_recorded_one_that_founded_it_must_agree_too(
         words = {"cluster": cluster_id, "founders": [], "told": told, "groups": groups}
         return json.dumps(words).encode()
 
-    assert json.loads(peering.hello())["told"] == [1, 2, 3]
+    assert json.loads(peer_rpc.hello())["told"] == [1, 2, 3]
     groups = "lockstep.data.groups is 3 here and 6 there: founders must agree"
     nodes = "--peers names nodes [1, 2, 3] here and [2, 3] there: founders must agree"
-    assert peering.on_handshake(2, said(6, [1, 2, 3])) == groups
-    assert peering.on_handshake(2, said(3, [2, 3])) == nodes
-    assert peering.on_handshake(2, said(3, [1, 2, 3])) is None
-    assert peering.on_handshake(2, said(6, [2, 3], "ours")) is None, "what is recorded counts"
+    assert peer_rpc.on_handshake(2, said(6, [1, 2, 3])) == groups
+    assert peer_rpc.on_handshake(2, said(3, [2, 3])) == nodes
+    assert peer_rpc.on_handshake(2, said(3, [1, 2, 3])) is None
+    assert peer_rpc.on_handshake(2, said(6, [2, 3], "ours")) is None, "what is recorded counts"
 
 
 async def test_a_first_start_with_certificates_is_of_their_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -275,9 +277,11 @@ async def test_a_first_start_with_certificates_is_of_their_cluster(monkeypatch: 
     await made.network.close()
 
 
-async def test_a_refusal_of_this_node_is_one_line(peering: PeerRpc, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_refusal_of_this_node_is_one_line(
+    peer_rpc: PeerRpc, caplog: pytest.LogCaptureFixture
+) -> None:
     for words in ("founders must agree", "this is cluster A, not B"):
-        peering.network.on_peer_rejection(2, words)
+        peer_rpc.network.on_peer_rejection(2, words)
     assert [each.getMessage() for each in caplog.records] == [
         "node 2 rejects this one: founders must agree",
         "node 2 rejects this one: this is cluster A, not B",
@@ -285,76 +289,76 @@ async def test_a_refusal_of_this_node_is_one_line(peering: PeerRpc, caplog: pyte
 
 
 async def test_a_refusal_of_a_node_that_is_too_old_is_its_end(
-    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    peer_rpc: PeerRpc, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     told: list[str] = []
-    monkeypatch.setattr(peering._node, "on_too_old", told.append)
+    monkeypatch.setattr(peer_rpc._node, "on_too_old", told.append)
     text = f"node 1 {TOO_OLD} 12, only up to 9"
-    peering.network.on_peer_rejection(2, text)
+    peer_rpc.network.on_peer_rejection(2, text)
     assert told == [text] and not caplog.records
 
 
 async def test_a_node_reports_its_metadata_version_and_one_that_is_too_old_is_rejected(
-    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
+    peer_rpc: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await dialed(peering, monkeypatch)
-    assert json.loads(peering.hello())["metadata_version"] == LATEST_VERSION
-    versions, connected = peering._nodes.metadata_versions, {2, 3}
+    await dialed(peer_rpc, monkeypatch)
+    assert json.loads(peer_rpc.hello())["metadata_version"] == LATEST_VERSION
+    versions, connected = peer_rpc._nodes.metadata_versions, {2, 3}
     monkeypatch.setattr(versions, "is_connected", connected.__contains__)
-    assert peering.on_handshake(2, hello()) is None, "an earlier version reports none"
+    assert peer_rpc.on_handshake(2, hello()) is None, "an earlier version reports none"
     newer = json.dumps({**json.loads(hello()), "metadata_version": LATEST_VERSION}).encode()
-    assert peering.on_handshake(3, newer) is None
+    assert peer_rpc.on_handshake(3, newer) is None
     assert (versions.supported_by(2), versions.supported_by(3)) == (UNREPORTED_VERSION, LATEST_VERSION)
     for wrong in ("9", 0, 1 << 40):
         malformed = json.dumps({**json.loads(hello()), "metadata_version": wrong}).encode()
-        assert peering.on_handshake(2, malformed) == "a malformed handshake"
-    peering._nodes._image.recorded_version = LATEST_VERSION
-    rejection = peering.on_handshake(2, hello())
+        assert peer_rpc.on_handshake(2, malformed) == "a malformed handshake"
+    peer_rpc._nodes._image.recorded_version = LATEST_VERSION
+    rejection = peer_rpc.on_handshake(2, hello())
     assert rejection is not None and TOO_OLD in rejection
-    assert peering.on_handshake(3, newer) is None
+    assert peer_rpc.on_handshake(3, newer) is None
 
 
 async def test_entries_of_group_0_go_to_nodes_alone_that_can_replay_them(
-    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
+    peer_rpc: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    versions, connected = peering._nodes.metadata_versions, {2, 3}
+    versions, connected = peer_rpc._nodes.metadata_versions, {2, 3}
     monkeypatch.setattr(versions, "is_connected", connected.__contains__)
     sent: list[tuple[int, int, Message]] = []
-    monkeypatch.setattr(peering.network, "send", lambda *message: sent.append(message))
-    peering.open = True
+    monkeypatch.setattr(peer_rpc.network, "send", lambda *message: sent.append(message))
+    peer_rpc.open = True
     versions.report(2, UNREPORTED_VERSION)
     versions.report(3, LATEST_VERSION)
 
     def receivers(group_id: int, message: Message) -> list[int]:
         sent.clear()
         for node_id in (2, 3, 4):
-            peering.send(group_id, member_of(node_id), message)
+            peer_rpc.send(group_id, member_of(node_id), message)
         return [node_id for node_id, _, _ in sent]
 
     entries = Append(1, 2, 1, 0, 0, [], 1, [], 0, 0, [b"frame"], 0)
     nothing = replace(entries, frames=[])
     assert receivers(0, entries) == [2, 3, 4]
-    peering._nodes._image.recorded_version = LATEST_VERSION
+    peer_rpc._nodes._image.recorded_version = LATEST_VERSION
     assert receivers(0, entries) == [3]
     assert receivers(0, nothing) == receivers(1, entries) == [2, 3, 4]
 
 
 async def test_a_node_behind_a_published_port_is_not_known_to_have_ended(
-    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
+    peer_rpc: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await dialed(peering, monkeypatch)
+    await dialed(peer_rpc, monkeypatch)
     ended: list[int] = []
-    monkeypatch.setattr(peering._node, "on_process_stopped", ended.append)
-    assert json.loads(peering.hello())["direct"] is True
+    monkeypatch.setattr(peer_rpc._node, "on_process_stopped", ended.append)
+    assert json.loads(peer_rpc.hello())["direct"] is True
     for node_id, direct in ((2, False), (3, True)):
         words = {"cluster": "ours", "founders": [], "at": ["h", node_id], "direct": direct}
-        assert peering.on_handshake(node_id, json.dumps(words).encode()) is None
-        peering.on_process_stopped(node_id)
+        assert peer_rpc.on_handshake(node_id, json.dumps(words).encode()) is None
+        peer_rpc.on_process_stopped(node_id)
     assert ended == [3]
 
 
 async def test_a_leader_that_hangs_is_given_up_for_the_next_one(
-    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
+    peer_rpc: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     leader, alive, asked, given_up = 2, True, asyncio.Event(), asyncio.Event()
 
@@ -368,10 +372,10 @@ async def test_a_leader_that_hangs_is_given_up_for_the_next_one(
             given_up.set()
         raise TimeoutError
 
-    monkeypatch.setattr(peering.network, "request", ask)
-    monkeypatch.setattr(peering._nodes, "live_leader_of", lambda group: leader)
-    monkeypatch.setattr(peering._nodes, "is_alive", lambda node: alive)
-    answer = asyncio.create_task(peering.request_from_leader(0, RequestKind.FORWARD, b"", 30, 3600))
+    monkeypatch.setattr(peer_rpc.network, "request", ask)
+    monkeypatch.setattr(peer_rpc._nodes, "live_leader_of", lambda group: leader)
+    monkeypatch.setattr(peer_rpc._nodes, "is_alive", lambda node: alive)
+    answer = asyncio.create_task(peer_rpc.request_from_leader(0, RequestKind.FORWARD, b"", 30, 3600))
     await asked.wait()
     leader, alive = NOBODY, False  # there is no other: its answer is waited for
     await asyncio.sleep(1.1 * STATUS_SECONDS)
@@ -386,7 +390,7 @@ async def test_a_leader_that_hangs_is_given_up_for_the_next_one(
 
 
 async def test_a_cancelled_request_waits_for_no_response(
-    peering: PeerRpc, monkeypatch: pytest.MonkeyPatch
+    peer_rpc: PeerRpc, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, given_up = asyncio.Event(), asyncio.Event()
 
@@ -398,9 +402,9 @@ async def test_a_cancelled_request_waits_for_no_response(
             given_up.set()
         raise AssertionError
 
-    monkeypatch.setattr(peering.network, "request", ask)
-    monkeypatch.setattr(peering._nodes, "live_leader_of", lambda group: 2)
-    answer = asyncio.create_task(peering.request_from_leader(0, RequestKind.FORWARD, b"", 30, 3600))
+    monkeypatch.setattr(peer_rpc.network, "request", ask)
+    monkeypatch.setattr(peer_rpc._nodes, "live_leader_of", lambda group: 2)
+    answer = asyncio.create_task(peer_rpc.request_from_leader(0, RequestKind.FORWARD, b"", 30, 3600))
     await asked.wait()
     answer.cancel()
     async with asyncio.timeout(30):

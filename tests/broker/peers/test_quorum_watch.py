@@ -40,27 +40,27 @@ def test_a_lasting_loss_of_majority_is_logged_once_a_minute(caplog: pytest.LogCa
     watch = QuorumWatch()
     times = []
     for now in range(200):
-        watch.look(REFUSED, float(now))
+        watch.check(REFUSED, float(now))
         times += [now] * len(lines(caplog))
     first = int(TIMEOUT_SECONDS)
     assert times == [first, first + int(REPEAT_SECONDS), first + 2 * int(REPEAT_SECONDS), first + 180]
-    watch.look(ENOUGH, 200.0)
+    watch.check(ENOUGH, 200.0)
     assert lines(caplog) == ["a majority of the nodes that elect the controller is reached now (2 of 3)"]
-    watch.look(ENOUGH, 201.0)
-    watch.look(REFUSED, 202.0)
-    watch.look(ENOUGH, 203.0)
+    watch.check(ENOUGH, 201.0)
+    watch.check(REFUSED, 202.0)
+    watch.check(ENOUGH, 203.0)
     assert lines(caplog) == [], "what ends soon is not told"
 
 
 def test_changes_are_logged_without_a_flood(caplog: pytest.LogCaptureFixture) -> None:
     watch = QuorumWatch()
     for now in (0.0, TIMEOUT_SECONDS):
-        watch.look(REFUSED, now)
+        watch.check(REFUSED, now)
     (line,) = lines(caplog)
     assert line == (
         "waiting for a majority of the nodes that elect the controller (1 of 3 reached): "
         "node 2 at b:1 (connection refused); node 3 at c:1 (no answer)"
     )
     for step in range(100):  # a second's tenth each
-        watch.look(OTHER if step % 2 else REFUSED, TIMEOUT_SECONDS + step / 10)
+        watch.check(OTHER if step % 2 else REFUSED, TIMEOUT_SECONDS + step / 10)
     assert len(lines(caplog)) <= 10 / CHANGED_SECONDS

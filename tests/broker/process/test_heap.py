@@ -50,7 +50,7 @@ highest = blocks[-1]
 full = resident()
 del blocks
 freed = resident()
-heap.give_memory_back()
+heap.trim_heap()
 print(full - freed, full - resident())
 """
 
@@ -84,9 +84,7 @@ async def test_memory_of_a_cleaning_pass_goes_back_once_the_broker_is_idle(
     is_busy: bool,
 ) -> None:
     given_back: list[None] = []
-    monkeypatch.setattr(
-        "lockstep.broker.maintenance.compaction.give_memory_back", lambda: given_back.append(None)
-    )
+    monkeypatch.setattr("lockstep.broker.maintenance.compaction.trim_heap", lambda: given_back.append(None))
     monkeypatch.setattr("lockstep.broker.maintenance.compaction.BUSY_SHARE", -1 if is_busy else 1000)
     await client.create("c", cleanup_policy="compact")
     for value in (b"1", b"2"):

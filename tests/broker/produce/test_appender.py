@@ -144,9 +144,7 @@ async def test_a_batch_sent_again_is_found_and_not_appended(world: World) -> Non
     world.refuse(idempotent(2), ErrorCode.INVALID_PRODUCER_EPOCH)
 
 
-async def test_a_new_leader_verifies_again(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_new_leader_verifies_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches that were refused a moment ago are on their way: one behind them is not out of order yet."""
     monkeypatch.setattr(LogGroup, "is_newly_led", property(lambda group: True))
     world.refuse(idempotent(4), ErrorCode.NOT_LEADER_OR_FOLLOWER)

@@ -91,16 +91,16 @@ def test_a_new_epoch_starts_at_zero_and_fences_the_old() -> None:
 
 def test_only_the_next_batch_of_a_known_producer_continues_it() -> None:
     state = filled()
-    assert state.continued_by(1, 7, 0, 70) is dict(state.of(1))[7]
-    assert state.continued_by(2, 7, 0, 70) is None, "another partition"
-    assert state.continued_by(1, 8, 0, 70) is None, "another producer"
-    assert state.continued_by(1, 7, 1, 70) is None, "another epoch"
-    assert state.continued_by(1, 7, 0, 60) is None, "sent again"
-    assert state.continued_by(1, 7, 0, 71) is None, "a gap"
+    assert state.producer_continued_by(1, 7, 0, 70) is dict(state.of(1))[7]
+    assert state.producer_continued_by(2, 7, 0, 70) is None, "another partition"
+    assert state.producer_continued_by(1, 8, 0, 70) is None, "another producer"
+    assert state.producer_continued_by(1, 7, 1, 70) is None, "another epoch"
+    assert state.producer_continued_by(1, 7, 0, 60) is None, "sent again"
+    assert state.producer_continued_by(1, 7, 0, 71) is None, "a gap"
     dict(state.of(1))[7].open_at = 100
-    assert state.continued_by(1, 7, 0, 70) is None, "in a transaction"
+    assert state.producer_continued_by(1, 7, 0, 70) is None, "in a transaction"
     state.record(2, header(2**31 - 2, 3), 0, 0)
-    assert state.continued_by(2, 7, 0, 1) is not None
+    assert state.producer_continued_by(2, 7, 0, 1) is not None
 
 
 def test_sequences_wrap() -> None:

@@ -136,7 +136,7 @@ async def test_the_forms_of_an_address_are_one_entity() -> None:
 async def test_an_entity_is_recorded_in_one_part_and_an_error_is_that_of_its_part(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(quota_changes, "CHANGES_AT_ONCE", 3)
+    monkeypatch.setattr(quota_changes, "MAX_BATCH_CHANGES", 3)
     controller = Controller()
     keys = (PRODUCER_BYTE_RATE, CONSUMER_BYTE_RATE)
     names: list[Parts] = [(("user", f"user-{number}"),) for number in range(5)]

@@ -256,7 +256,7 @@ async def test_a_requester_that_is_not_the_owner_sees_a_token_and_does_not_renew
     cluster = Cluster()
     token = await cluster.tokens.create(ALICE, BOB, [CAROL], -1)
     await fails(MISMATCH, cluster.tokens.renew(BOB, cluster.tokens.hmac_of(token), -1))
-    seen = [token.concerns(each) for each in (ALICE, BOB, CAROL, KafkaPrincipal("User", "dan"))]
+    seen = [token.is_visible_to(each) for each in (ALICE, BOB, CAROL, KafkaPrincipal("User", "dan"))]
     assert seen == [True, True, True, False]
 
 

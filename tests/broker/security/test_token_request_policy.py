@@ -24,7 +24,9 @@ BY_TOKEN = KafkaPrincipal("User", "alice", token_authenticated=True)
         ("PLAINTEXT", BY_TOKEN, True, False),
     ],
 )
-def test_the_principals_that_may_request_tokens(protocol: str, principal: KafkaPrincipal, is_forwarded: bool, allowed: bool) -> None:
+def test_the_principals_that_may_request_tokens(
+    protocol: str, principal: KafkaPrincipal, is_forwarded: bool, allowed: bool
+) -> None:
     client = ClientContext("L", "10.1.2.3:999", "10.1.2.4", principal)
     client.is_forwarded = is_forwarded
     assert TokenRequestPolicy(lambda name: protocol).is_allowed(client) == allowed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lockstep.broker.settings.config import Settings
 from lockstep.broker.settings.described_config import (
-    Described,
+    DescribedConfig,
     broker_synonyms,
     describe_broker,
     describe_client_metrics,
@@ -27,7 +27,7 @@ from lockstep.protocol.config_resources import ConfigSource
 from tests.support.cases import each_case
 
 
-def by_name(described: list[Described]) -> dict[str, Described]:
+def by_name(described: list[DescribedConfig]) -> dict[str, DescribedConfig]:
     names = [each.declared.name for each in described]
     assert names == sorted(names) and len(set(names)) == len(names)
     return {each.declared.name: each for each in described}

@@ -182,7 +182,9 @@ async def test_requests_that_are_rejected_at_once(one: World) -> None:
         (NAME, 900_001, ErrorCode.INVALID_TRANSACTION_TIMEOUT),
     ],
 )
-async def test_requests_that_no_producer_may_send(one: World, name: str, timeout_ms: int, expected: ErrorCode) -> None:
+async def test_requests_that_no_producer_may_send(
+    one: World, name: str, timeout_ms: int, expected: ErrorCode
+) -> None:
     assert await error(one.transactions.init_producer_id(name, timeout_ms, -1, -1)) is expected
 
 
@@ -230,7 +232,7 @@ async def test_a_partition_of_a_newer_producer_is_left_alone(
 
 
 async def test_more_partitions_than_fit_one_entry(one: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MAX_TOGETHER", 3)
+    monkeypatch.setattr(module, "MAX_PARTITIONS_PER_ENTRY", 3)
     identity = await one.begin(*one.places(own=True))
     await one.transactions.end(NAME, *identity, True, 0)
     await until(one, TransactionState.COMPLETE_COMMIT)
@@ -416,10 +418,10 @@ async def test_ids_that_are_not_used_are_forgotten(start_broker: StartBroker) ->
     expiration = world.broker.assembly.transaction_expiration
     identity = await world.begin(("t", 0))
     await asyncio.sleep(0.01)
-    assert await expiration.forget_expired() == 0  # a transaction is under way
+    assert await expiration.remove_expired() == 0  # a transaction is under way
     await world.transactions.end(NAME, *identity, True, 0)
     await asyncio.sleep(0.01)
-    assert await expiration.forget_expired() == 1
+    assert await expiration.remove_expired() == 1
     late = world.transactions.end(NAME, *identity, True, 0)
     assert await error(late) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
     with pytest.raises(RequestError) as refused:
@@ -436,8 +438,8 @@ async def test_a_leader_whose_clock_was_ahead_makes_no_id_old(one: World) -> Non
         group._replica.time_ms += 10**11
     expiration_ms = one.broker.assembly.cluster.settings.transactional_id_expiration_ms
     assert one.coordinator.time_ms() > one.now.update_ms + expiration_ms
-    assert await one.broker.assembly.transaction_expiration.forget_expired() == 0
-    one.coordinator.forget_expired(NAME, expiration_ms)  # whoever asked
+    assert await one.broker.assembly.transaction_expiration.remove_expired() == 0
+    one.coordinator.remove_expired(NAME, expiration_ms)  # whoever asked
     assert (await one.begin())[0] == identity[0], "after that in the id's line, and as the same producer"
 
 

@@ -14,9 +14,9 @@ from lockstep.broker.transactions.transaction_records import (
     TransactionState,
 )
 from lockstep.broker.transactions.transaction_rules import (
-    BEFORE,
     LARGEST_EPOCH,
     LAST_EPOCH,
+    PREDECESSORS,
     add_partitions,
     begin,
     check_added,
@@ -325,7 +325,7 @@ def test_the_last_epoch_brings_a_new_id() -> None:
 
 
 def test_every_state_has_its_predecessors() -> None:
-    assert set(BEFORE) == set(TransactionState)
+    assert set(PREDECESSORS) == set(TransactionState)
     with pytest.raises(AssertionError, match="COMPLETE_COMMIT is not followed by COMPLETE_ABORT"):
         complete(at(COMPLETE_COMMIT), NOW)
 

@@ -44,9 +44,7 @@ async def lines(process: Process, count: int) -> list[bytes]:
 
 
 @pytest.mark.parametrize("acks", ["all", "1", "0"])
-async def test_both_continue_without_their_bootstrap_node(
-    start_cluster: StartCluster, acks: str
-) -> None:
+async def test_both_continue_without_their_bootstrap_node(start_cluster: StartCluster, acks: str) -> None:
     cluster = await start_cluster(3)
     await cluster.settled()
     async with Client(",".join(f"127.0.0.1:{each.port}" for each in cluster.brokers.values())) as client:

@@ -52,7 +52,7 @@ def test_a_password_at_a_terminal_is_prompted_for_twice(monkeypatch: pytest.Monk
     monkeypatch.setattr("sys.stdin", Terminal())
     answers = iter(["secret", "other", "secret", "secret"])
     monkeypatch.setattr("getpass.getpass", lambda prompt: next(answers))
-    with pytest.raises(CommandFailed, match="two passwords"):
+    with pytest.raises(CommandFailed, match="passwords differ"):
         users._read_password()
     assert users._read_password() == "secret"
     monkeypatch.setattr("sys.stdin", None)

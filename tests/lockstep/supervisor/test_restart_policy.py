@@ -9,8 +9,8 @@ from lockstep.supervisor.restart_policy import (
     MAX_PAUSE_SECONDS,
     STEADY_SECONDS,
     EndAll,
+    Restart,
     RestartPolicy,
-    StartAgain,
     describe_end,
 )
 from tests.support.cases import each_case
@@ -22,31 +22,31 @@ def test_pauses_grow_to_a_limit_and_begin_again_after_a_steady_time() -> None:
         policy.on_start(now)
         now += 1
         decision = policy.on_end(-9, now, has_served=True)
-        assert isinstance(decision, StartAgain)
+        assert isinstance(decision, Restart)
         pauses.append(decision.pause_seconds)
     assert pauses == [0.5, 1, 2, 4, 8, 16, 30, 30, 30]
     policy.on_start(now)
     now += STEADY_SECONDS
-    assert policy.on_end(-9, now, has_served=True) == StartAgain(FIRST_PAUSE_SECONDS)
+    assert policy.on_end(-9, now, has_served=True) == Restart(FIRST_PAUSE_SECONDS)
     assert max(pauses) == MAX_PAUSE_SECONDS
 
 
 @each_case(
     ("status", "has_served", "decision"),
     [
-        (0, True, StartAgain(0.5)),
-        (0, False, StartAgain(0.5)),
-        (1, True, StartAgain(0.5)),
+        (0, True, Restart(0.5)),
+        (0, False, Restart(0.5)),
+        (1, True, Restart(0.5)),
         (1, False, EndAll(1)),
         (2, True, EndAll(2)),
         (70, True, EndAll(70)),
         (70, False, EndAll(70)),
-        (-9, False, StartAgain(0.5)),
-        (137, True, StartAgain(0.5)),
+        (-9, False, Restart(0.5)),
+        (137, True, Restart(0.5)),
     ],
 )
 def test_ends_that_a_start_cannot_mend_end_all(
-    status: int, has_served: bool, decision: StartAgain | EndAll
+    status: int, has_served: bool, decision: Restart | EndAll
 ) -> None:
     policy = RestartPolicy()
     policy.on_start(5)

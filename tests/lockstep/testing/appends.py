@@ -30,7 +30,7 @@ class Writer:
         read: Sequence[bytes] = (),
         append: Sequence[bytes] = (),
         expected: int | None = None,
-        elsewhere: Mapping[int, ReadLocks] | None = None,
+        other_read_locks: Mapping[int, ReadLocks] | None = None,
         records: int = 1,
     ) -> AppendAttempt:
         """Of one partition."""
@@ -41,7 +41,7 @@ class Writer:
             tuple(read),
             tuple(append),
             expected,
-            elsewhere or {},
+            other_read_locks or {},
         )
         return self.of({partition: part})
 

@@ -30,14 +30,16 @@ class Drawn:
     def parts(self) -> dict[int, PartitionBatch]:
         written = sorted(self.random.sample(range(PARTITIONS), self.random.choice((1, 1, 2, 3))))
         others = [number for number in range(PARTITIONS) if number not in written]
-        elsewhere = {
+        other_read_locks = {
             number: ReadLocks(self.hwm(number), self.names(1))
             for number in others
             if self.random.random() < 0.4
         }
-        return {number: self.part(number, elsewhere if number == written[0] else {}) for number in written}
+        return {
+            number: self.part(number, other_read_locks if number == written[0] else {}) for number in written
+        }
 
-    def part(self, number: int, elsewhere: Mapping[int, ReadLocks]) -> PartitionBatch:
+    def part(self, number: int, other_read_locks: Mapping[int, ReadLocks]) -> PartitionBatch:
         end = self.memory_log.end(number)
         return PartitionBatch(
             tuple(Record(b"%d" % self.random.randrange(100)) for _ in range(self.random.choice((1, 1, 3)))),
@@ -46,7 +48,7 @@ class Drawn:
             self.names(0),
             self.names(0),
             max(0, end + self.random.choice((0, 0, 0, -1, 1))) if self.random.random() < 0.2 else None,
-            elsewhere,
+            other_read_locks,
         )
 
     def hwm(self, number: int) -> int:

@@ -87,14 +87,14 @@ async def test_a_read_lock_elsewhere_has_a_mark_of_its_own(memory_log: MemoryLog
     for _ in range(5):
         memory_log.put(0, b"", append_locks=[A])
     memory_log.put(1, b"", append_locks=[B])
-    found = await refusal(writer, writer.one(write=[A], hwm=4, elsewhere={1: ReadLocks(-1, (B,))}))
+    found = await refusal(writer, writer.one(write=[A], hwm=4, other_read_locks={1: ReadLocks(-1, (B,))}))
     assert (found.partition, found.conflict_offset, found.lock) == (1, 0, B)
     assert memory_log.lock_version(0, A) == 4
-    found = await refusal(writer, writer.one(write=[A], hwm=4, elsewhere={1: ReadLocks(1, (B,))}))
+    found = await refusal(writer, writer.one(write=[A], hwm=4, other_read_locks={1: ReadLocks(1, (B,))}))
     assert (found.reason, found.partition) == ("AHEAD", 1)
-    found = await refusal(writer, writer.one(elsewhere={3: ReadLocks(-1, (B,))}))
+    found = await refusal(writer, writer.one(other_read_locks={3: ReadLocks(-1, (B,))}))
     assert (found.reason, found.is_final) == ("UNKNOWN_PARTITION", True)
-    await writer.append(writer.one(write=[A], hwm=4, elsewhere={1: ReadLocks(0, (B,))}))
+    await writer.append(writer.one(write=[A], hwm=4, other_read_locks={1: ReadLocks(0, (B,))}))
     assert memory_log.lock_version(1, B) == 0
 
 
@@ -121,7 +121,7 @@ async def test_read_and_write_of_one_lock_in_one_request(memory_log: MemoryLog, 
 async def test_too_many_names(writer: Writer) -> None:
     names = [b"%d" % number for number in range(200)]
     await writer.append(writer.one(append=names))
-    found = await refusal(writer, writer.one(append=names, elsewhere={1: ReadLocks(-1, tuple(names))}))
+    found = await refusal(writer, writer.one(append=names, other_read_locks={1: ReadLocks(-1, tuple(names))}))
     assert (found.reason, found.is_final) == ("TOO_MANY_LOCKS", True)
 
 

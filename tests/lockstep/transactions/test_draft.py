@@ -87,8 +87,8 @@ def test_a_draft_becomes_an_append() -> None:
     append = append_of(draft, REQUEST, HWMS)
     assert append.request == REQUEST and list(append.parts) == [1, 2]
     own, other = append.parts[1], append.parts[2]
-    assert (own.hwm, own.write_locks, own.elsewhere) == (6, (b"w",), {0: (5, (b"r",))})
-    assert (other.hwm, other.read_locks, other.elsewhere) == (7, (b"there",), {})
+    assert (own.hwm, own.write_locks, own.other_read_locks) == (6, (b"w",), {0: (5, (b"r",))})
+    assert (other.hwm, other.read_locks, other.other_read_locks) == (7, (b"there",), {})
     assert [append.hwm(partition) for partition in range(4)] == [5, 6, 7, -1]
 
 
@@ -97,7 +97,7 @@ def test_an_append_without_records_of_its_own_partition() -> None:
     draft.add(b"two", partition=2)
     draft.read_lock("r")
     draft.read_lock(partition=0)
-    assert append_of(draft, REQUEST, HWMS).parts[2].elsewhere == {1: (6, (b"r",))}
+    assert append_of(draft, REQUEST, HWMS).parts[2].other_read_locks == {1: (6, (b"r",))}
 
 
 def test_drafts_that_cannot_be_appended() -> None:

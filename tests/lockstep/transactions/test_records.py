@@ -44,7 +44,7 @@ def test_the_broker_reads_what_was_meant() -> None:
         read_locks=(b"r",),
         append_locks=(b"a",),
         expected_offset=6,
-        elsewhere={2: ReadLocks(7, (b"there", b"too"))},
+        other_read_locks={2: ReadLocks(7, (b"there", b"too"))},
     )
     made = batch(part)
     header = read_header(made)
@@ -135,7 +135,7 @@ def test_what_was_aborted_is_left_out_and_markers_are_no_transactions() -> None:
 def test_a_batch_of_which_nothing_is_left_above_the_position() -> None:
     """As compaction leaves them, on a topic that had no locks then."""
     whole = open_batch(plain(b"a", b"b", b"c"))
-    left = bytes(filter_batch(whole, whole.parts[:1]).batch)
+    left = bytes(filter_batch(whole, whole.spans[:1]).batch)
     assert committed_in(left, 0, 1, None) == ([], 3)
 
 

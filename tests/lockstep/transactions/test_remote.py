@@ -195,9 +195,9 @@ async def test_read_locks_elsewhere(running: RunningBroker) -> None:
     log = await opened(running, 2)
     await log.append(wants(b"there", partition=1), 10)
     with pytest.raises(AppendRefused) as raised:
-        await log.append(wants(elsewhere={1: ReadLocks(-1, (b"a",))}), 10)
+        await log.append(wants(other_read_locks={1: ReadLocks(-1, (b"a",))}), 10)
     assert (raised.value.refusal.partition, raised.value.refusal.conflict_offset) == (1, 0)
-    assert await log.append(wants(elsewhere={1: ReadLocks(0, (b"a",))}), 10) == {0: 0}
+    assert await log.append(wants(other_read_locks={1: ReadLocks(0, (b"a",))}), 10) == {0: 0}
     await log.close()
 
 

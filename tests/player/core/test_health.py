@@ -27,23 +27,23 @@ def looks(health: Health, count: int, owes: bool, received: bool = True) -> list
 def test_a_heartbeat_each_interval() -> None:
     health = connected()
     assert health.count_heartbeat(False, 99, SETTINGS) is HealthVerdict.WAIT
-    assert health.count_heartbeat(False, 100, SETTINGS) is HealthVerdict.BEAT
+    assert health.count_heartbeat(False, 100, SETTINGS) is HealthVerdict.HEARTBEAT
     assert health.count_heartbeat(False, 199, SETTINGS) is HealthVerdict.WAIT
 
 
 def test_silence_is_counted_from_the_last_word() -> None:
     health = connected()
-    assert looks(health, 2, False) == [HealthVerdict.BEAT] * 2
+    assert looks(health, 2, False) == [HealthVerdict.HEARTBEAT] * 2
     assert looks(health, 3, False, received=False) == [
-        HealthVerdict.BEAT,
-        HealthVerdict.BEAT,
+        HealthVerdict.HEARTBEAT,
+        HealthVerdict.HEARTBEAT,
         HealthVerdict.NO_RESPONSE,
     ]
 
 
 def test_a_player_that_was_held_up_concludes_nothing_from_that() -> None:
     health = connected()
-    assert health.count_heartbeat(True, LATE, SETTINGS) is HealthVerdict.BEAT
+    assert health.count_heartbeat(True, LATE, SETTINGS) is HealthVerdict.HEARTBEAT
     assert (
         health.count_heartbeat(True, LATE + 50, SETTINGS) is HealthVerdict.WAIT
     )  # no heartbeats made up for
@@ -51,12 +51,12 @@ def test_a_player_that_was_held_up_concludes_nothing_from_that() -> None:
 
 def test_a_target_is_stuck_where_it_responds_and_stores_nothing() -> None:
     health = connected()
-    assert looks(health, 20, False) == [HealthVerdict.BEAT] * 20  # nothing is owed
-    assert looks(health, 4, True) == [HealthVerdict.BEAT] * 3 + [HealthVerdict.NO_PROGRESS]
+    assert looks(health, 20, False) == [HealthVerdict.HEARTBEAT] * 20  # nothing is owed
+    assert looks(health, 4, True) == [HealthVerdict.HEARTBEAT] * 3 + [HealthVerdict.NO_PROGRESS]
     health = connected()
     looks(health, 3, True)
     health.on_acknowledged()
-    assert looks(health, 4, True) == [HealthVerdict.BEAT] * 4
+    assert looks(health, 4, True) == [HealthVerdict.HEARTBEAT] * 4
 
 
 def test_patience_doubles_with_each_hang_until_something_is_stored() -> None:
@@ -75,10 +75,14 @@ def test_patience_with_silence_doubles_where_something_is_owed() -> None:
     health = connected()
     health.timed_out_streams = 1
     looks(health, 1, True)
-    assert looks(health, 6, True, received=False) == [HealthVerdict.BEAT] * 5 + [HealthVerdict.NO_RESPONSE]
+    assert looks(health, 6, True, received=False) == [HealthVerdict.HEARTBEAT] * 5 + [
+        HealthVerdict.NO_RESPONSE
+    ]
     health.on_connected(0, SETTINGS)
     looks(health, 1, False)
-    assert looks(health, 3, False, received=False) == [HealthVerdict.BEAT] * 2 + [HealthVerdict.NO_RESPONSE]
+    assert looks(health, 3, False, received=False) == [HealthVerdict.HEARTBEAT] * 2 + [
+        HealthVerdict.NO_RESPONSE
+    ]
 
 
 def test_backoff_doubles_up_to_the_longest() -> None:

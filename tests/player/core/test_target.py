@@ -18,12 +18,12 @@ def test_a_term_counts_while_its_stream_is_not_given_up(link: LinkState) -> None
 
 def test_targets_that_may_still_respond_at_the_first_attempt() -> None:
     each = target()
-    assert each.awaits_first_answer
+    assert each.awaits_first_connection
     each.health.failures = 1
-    assert not each.awaits_first_answer
+    assert not each.awaits_first_connection
     answered = target()
     answered.link = LinkState.ANSWERED
-    assert not answered.awaits_first_answer
+    assert not answered.awaits_first_connection
 
 
 def test_the_main_stream_sends_what_is_not_stored_to_connected_targets() -> None:

@@ -135,7 +135,7 @@ def test_the_time_of_the_broker_stays() -> None:
 def test_what_compaction_left_is_chosen_as_before() -> None:
     entry = batch(b"a", b"b", b"a", b"b")
     whole = open_batch(entry.payload)  # type: ignore[arg-type]
-    left = Entry(entry.position, filter_batch(whole, whole.parts[1:3]).batch)
+    left = Entry(entry.position, filter_batch(whole, whole.spans[1:3]).batch)
     assert {name: [each.offset for each in records(made)] for name, made in parts(left).items()} == {
         "a": [BASE + 2],
         "b": [BASE + 1],

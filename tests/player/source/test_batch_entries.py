@@ -48,7 +48,7 @@ def test_control_batches_and_what_was_aborted_are_passed_over_and_count_as_read(
 
 def test_compaction_moves_no_position() -> None:
     batch = open_batch(data(0))
-    log = filter_batch(batch, batch.parts[:1]).batch + data(2)
+    log = filter_batch(batch, batch.spans[:1]).batch + data(2)
     chunk = split_into_entries(log, 0, None)
     assert [entry.position for entry in chunk.entries] == [1, 3]
     payload = chunk.entries[0].payload

@@ -72,7 +72,7 @@ def records(
 def only(batch: bytes, offsets: Collection[int]) -> bytes:
     """The batch with the records at these offsets alone."""
     opened = batch_filter.open_batch(batch)
-    return batch_filter.filter_batch(opened, [each for each in opened.parts if each.offset in offsets]).batch
+    return batch_filter.filter_batch(opened, [each for each in opened.spans if each.offset in offsets]).batch
 
 
 class Ended(Exception):

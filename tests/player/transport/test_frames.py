@@ -56,7 +56,7 @@ def test_greetings_come_back(
 
 
 def test_a_heartbeat_comes_back() -> None:
-    assert frames.from_player(body(frames.HEARTBEAT)) is None
+    assert frames.from_player(body(frames.HEARTBEAT_FRAME)) is None
 
 
 @given(POSITIONS, POSITIONS)

@@ -59,7 +59,7 @@ async def last_words(reader: asyncio.StreamReader) -> str:
         (b"\x00\x00\x00\x01\x63", "kind 99"),
         (HELLO[:4] + HELLO[4:].replace(b"lockstep", b"lockstop"), "no known version"),
         (BATCH, "the first message"),
-        (frames.HEARTBEAT, "the first message"),
+        (frames.HEARTBEAT_FRAME, "the first message"),
         (HELLO + HELLO, "a second Hello"),
         (HELLO + frames.acknowledged_frame(1), "kind 6"),
         (HELLO + (5 * MiB).to_bytes(4, "big") + b"too much", "over the limit"),
@@ -130,7 +130,7 @@ async def test_what_follows_a_full_session_waits_for_room() -> None:
         session = await target.serving()
         session.room.clear()
         writer.write(b"".join(frames.batch_frame(batch(number, b"x")) for number in range(10)))
-        writer.write(frames.HEARTBEAT)
+        writer.write(frames.HEARTBEAT_FRAME)
         await asyncio.sleep(0.05)
         assert not session.batches
         session.room.set()

@@ -40,9 +40,9 @@ def test_parts_are_the_records(codec: Codec) -> None:
     batch = some(codec)
     was = open_batch(batch)
     records = list(iter_records(batch))
-    assert [part.key for part in was.parts] == [record.key for record in records]
-    assert [part.has_value for part in was.parts] == [record.value is not None for record in records]
-    assert [part.offset for part in was.parts] == [record.offset for record in records]
+    assert [part.key for part in was.spans] == [record.key for record in records]
+    assert [part.has_value for part in was.spans] == [record.value is not None for record in records]
+    assert [part.offset for part in was.spans] == [record.offset for record in records]
     assert keyless_indexes(was) == [4] and not overflowing_timestamps(was)
 
 
@@ -52,7 +52,7 @@ def test_what_is_kept_reads_as_it_was(codec: Codec, horizon_ms: int | None) -> N
     batch = some(codec)
     was, records = open_batch(batch), list(iter_records(batch))
     for rows in ([0], [8], [1, 4, 7], list(range(9))):
-        made, newest = filter_batch(was, [was.parts[row] for row in rows], horizon_ms)
+        made, newest = filter_batch(was, [was.spans[row] for row in rows], horizon_ms)
         assert list(iter_records(made)) == [records[row] for row in rows]
         header, before = read_header(made), was.header
         verify(made, 0, header)
@@ -63,7 +63,7 @@ def test_what_is_kept_reads_as_it_was(codec: Codec, horizon_ms: int | None) -> N
             assert getattr(header, name) == getattr(before, name)
         assert (header.base_sequence, header.codec) == (11, codec)
         again = open_batch(made)
-        assert filter_batch(again, again.parts).batch == made
+        assert filter_batch(again, again.spans).batch == made
 
 
 def test_the_time_of_a_batch_that_the_broker_stamped_stays() -> None:
@@ -71,7 +71,7 @@ def test_the_time_of_a_batch_that_the_broker_stamped_stays() -> None:
     set_log_append_time(batch, 5_000_000)
     was = open_batch(batch)
     for horizon_ms in (None, 6_000_000):
-        made, newest = filter_batch(was, was.parts[2:4], horizon_ms)
+        made, newest = filter_batch(was, was.spans[2:4], horizon_ms)
         assert newest == read_header(made).max_timestamp == 5_000_000
         assert [record.timestamp for record in iter_records(made)] == [5_000_000] * 2
 
@@ -135,12 +135,12 @@ def test_batches_are_built_with_impossible_timestamps(base: int, codec: Codec) -
     was, records = open_batch(batch), list(iter_records(batch))
     assert overflowing_timestamps(was) == ([1, 2, 3] if base == LIMIT - 1 else [])
     assert (
-        timestamps(was.header, was.parts)
+        timestamps(was.header, was.spans)
         == [r.timestamp for r in records]
         == [(base + at * 1000 + LIMIT) % (2 * LIMIT) - LIMIT for at in range(4)]
     )
     for horizon_ms in (None, 1_700_000_000_000, LIMIT - 1):
-        made, newest = filter_batch(was, was.parts[1:], horizon_ms)
+        made, newest = filter_batch(was, was.spans[1:], horizon_ms)
         assert list(iter_records(made)) == records[1:]
         assert newest == read_header(made).max_timestamp == max(r.timestamp for r in records[1:])
 
@@ -148,14 +148,14 @@ def test_batches_are_built_with_impossible_timestamps(base: int, codec: Codec) -
 def test_a_horizon_of_too_many_bits_makes_no_batch() -> None:
     was = open_batch(some())
     with pytest.raises(MalformedBatch, match="cannot be made again"):
-        filter_batch(was, was.parts, 1 << 63)
+        filter_batch(was, was.spans, 1 << 63)
 
 
 @each_case("value", [None, b"", b"v", b"x" * 200])
 def test_a_record_with_another_value_is_the_same_otherwise(value: bytes | None) -> None:
     batch = some(count=6)
     was, records = open_batch(batch), list(iter_records(batch))
-    body = b"".join([replace_value(was.data, part.start, part.end, value) for part in was.parts])
+    body = b"".join([replace_value(was.data, part.start, part.end, value) for part in was.spans])
     made = rebuild_batch(was.header, body, len(records), was.header.max_timestamp, Codec.LZ4)
     header = read_header(made)
     verify(made, 0, header)

@@ -164,7 +164,7 @@ class History(Check):
                 self._extend(node, commit)
             self._compare(node, commit)
 
-    # --- within -------------------------------------------------------------------------------------------
+    # --- private ------------------------------------------------------------------------------------------
 
     def _compare(self, node: Node, index: int) -> None:
         if self.holds(node, index):

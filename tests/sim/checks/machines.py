@@ -134,7 +134,7 @@ class MachineStates(Check):
         for node in self.world.running():
             self._compare(node)
 
-    # --- within -------------------------------------------------------------------------------------------
+    # --- private ------------------------------------------------------------------------------------------
 
     def _at(self, index: int) -> Replay:
         """The replay's state as of an entry."""

@@ -62,12 +62,12 @@ def producers_not_restored() -> Iterator[None]:
 
 @contextmanager
 def fast_sequences_not_recorded() -> Iterator[None]:
-    real = ProducerState.continued_by
+    real = ProducerState.producer_continued_by
 
-    def continued_by(self: ProducerState, *batch: int) -> Producer | None:
+    def producer_continued_by(self: ProducerState, *batch: int) -> Producer | None:
         return None if real(self, *batch) is None else Producer(batch[2])
 
-    with patch.object(ProducerState, "continued_by", continued_by):
+    with patch.object(ProducerState, "producer_continued_by", producer_continued_by):
         yield
 
 

@@ -26,8 +26,8 @@ def first_record_stays() -> Iterator[None]:
     """The map has the last offset of a batch that came before."""
     real = OffsetMap.note
 
-    def note(self: OffsetMap, parts: Iterable[RecordSpan]) -> bool:
-        return real(self, [part for part in parts if part.key not in self._offsets])
+    def note(self: OffsetMap, spans: Iterable[RecordSpan]) -> bool:
+        return real(self, [span for span in spans if span.key not in self._offsets])
 
     with (
         patch.object(OffsetMap, "note", note),
@@ -50,7 +50,7 @@ def shortened_by_place() -> Iterator[None]:
     def first_ones(
         batch: OpenedBatch, kept: Sequence[RecordSpan], horizon_ms: int | None = None
     ) -> FilteredBatch:
-        return filter_batch(batch, batch.parts[: len(kept)], horizon_ms)
+        return filter_batch(batch, batch.spans[: len(kept)], horizon_ms)
 
     with patch.object(compaction_rules, "filter_batch", first_ones):
         yield

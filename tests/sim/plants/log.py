@@ -42,12 +42,12 @@ def flush_skipped() -> Iterator[None]:
 @contextmanager
 def index_kept() -> Iterator[None]:
     """A truncated segment's index still points at what was cut."""
-    real = BatchIndex.cut
+    real = BatchIndex.below
 
-    def cut(self: BatchIndex, end: int) -> BatchIndex | None:
+    def below(self: BatchIndex, end: int) -> BatchIndex | None:
         return real(self, 1 << 62)
 
-    with patch.object(BatchIndex, "cut", cut):
+    with patch.object(BatchIndex, "below", below):
         yield
 
 

@@ -21,7 +21,7 @@ from spark_connector.pipelines import shard_stores, spark_session
 from spark_connector.pipelines.event_data import TOPICS, Shape, events
 from spark_connector.pipelines.failures import PipelineFailed
 from spark_connector.pipelines.spark_session import jars_in
-from spark_connector.pipelines.topic_queries import config_of, marker_batches
+from spark_connector.pipelines.topic_queries import config_of, high_watermarks
 from tests.spark_connector.rows import rows_of, stored
 from tests.support.cases import each_case
 
@@ -82,13 +82,13 @@ def test_killed_events_are_resumed(
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline and process.poll() is None:
         try:
-            if sum(marker_batches(cluster, "three-orders").values()) > 3000:
+            if sum(high_watermarks(cluster, "three-orders").values()) > 3000:
                 break
         except Exception:
             time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
-    assert sum(sum(marker_batches(cluster, f"three-{topic}").values()) for topic in TOPICS) < 150_000
+    assert sum(sum(high_watermarks(cluster, f"three-{topic}").values()) for topic in TOPICS) < 150_000
     done = subprocess.run(line, env=environment, capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["resumed"] > 3000
     check(cluster, "three-", 150_000)

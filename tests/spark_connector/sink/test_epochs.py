@@ -100,7 +100,7 @@ def test_an_epoch_shows_all_of_it(cluster: ClusterClient, epochs: Epochs, query:
     assert epochs.commit("run", 0, [first, second]) is True
     assert committed(cluster, topic) == [b"a", b"b"]
     assert committed(cluster, topic, 1) == [b"c"]
-    assert first.records == 2 and first.places == ((topic, 0),)
+    assert first.records == 2 and first.topic_partitions == ((topic, 0),)
 
 
 def test_a_replayed_epoch_is_known_to_be_done(
@@ -305,7 +305,7 @@ def test_several_log_groups_are_refused_before_anything_is_sent_there(query: str
         writer.put("t1", 0, body)
         with pytest.raises(ClientError, match=r"in 2 \(t1 in 1; t2 in 2\)"):
             writer.put("t2", 0, body)
-        assert writer.finish().places == (("t1", 0),)
+        assert writer.finish().topic_partitions == (("t1", 0),)
         Epochs(cluster, "", query).abort([writer.summary])
         assert stable(cluster, "t1") == 2, "the batch, and the marker that ends it"
         assert [stable(cluster, "t2"), stable(cluster, "both"), stable(cluster, "both", 1)] == [0, 0, 0]

@@ -123,7 +123,7 @@ def test_only_what_lies_in_the_range(start: int, end: int) -> None:
 
 def test_gaps_that_compaction_left() -> None:
     whole = open_batch(built(base_offset=100, count=90))
-    batch = filter_batch(whole, [part for part in whole.parts if part.offset % 3 == 0]).batch
+    batch = filter_batch(whole, [part for part in whole.spans if part.offset % 3 == 0]).batch
     assert [row[0] for row in rows(columns_of(batch))] == list(range(102, 190, 3))
     assert [row[0] for row in rows(columns_of(batch, 110, 121))] == [111, 114, 117, 120]
 

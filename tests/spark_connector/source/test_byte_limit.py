@@ -17,7 +17,7 @@ Batches = Sequence[tuple[int, int]]
 
 @pytest.fixture
 def there(monkeypatch: pytest.MonkeyPatch) -> dict[TopicPartition, Batches]:
-    """What is in the log; reading it is `_reach`'s, and tested over a broker."""
+    """What is in the log; reading it is `_end_within`'s, and tested over a broker."""
     found: dict[TopicPartition, Batches] = {}
 
     def reach(
@@ -33,7 +33,7 @@ def there(monkeypatch: pytest.MonkeyPatch) -> dict[TopicPartition, Batches]:
                     break
         return min(position, end), size
 
-    monkeypatch.setattr(byte_limit, "_reach", reach)
+    monkeypatch.setattr(byte_limit, "_end_within", reach)
     return found
 
 

@@ -132,7 +132,7 @@ class Round:
         if not committed:
             return
         first = draw.randint(1, committed)
-        for frame in self.log.ship_frames(first, committed, draw.choice((0, 4000, 60_000))):
+        for frame in self.log.snapshot_frames(first, committed, draw.choice((0, 4000, 60_000))):
             expected = self.frames[frame.index - 1]
             if frame.head != expected.head:
                 self.problems.append(f"frame {frame.index} has another head")

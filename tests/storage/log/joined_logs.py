@@ -96,7 +96,7 @@ def agree(log: DataLog, model: MemoryLog) -> None:
     expected = _answers_of(model)
     for asked, answer in _answers(log, model.last_index):
         assert answer == expected[asked], asked
-    frames, modelled = (each.ship_frames(1, 1 << 40, 1 << 40) for each in (log, model))
+    frames, modelled = (each.snapshot_frames(1, 1 << 40, 1 << 40) for each in (log, model))
     assert len(frames) == len(modelled) and all(map(same, frames, modelled))
     lsn = 1
     for frame in modelled:

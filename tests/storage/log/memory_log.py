@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from crc32c import crc32c
 
 from lockstep.storage.log.batch_flags import ENTRY_REMOVED
-from lockstep.storage.log.batch_reader import BatchPlace
+from lockstep.storage.log.batch_reader import BatchLocation
 from lockstep.storage.log.damage import DamagedRange
 from lockstep.storage.log.format import chain_of, encode_frame_head, frame_bytes, group_seed
 from lockstep.storage.log.frame_rewrite import BatchFilter, rewrite_frame
@@ -179,8 +179,8 @@ class MemoryLog:
         """See `DataLog.frames_cold`."""
         return self._contiguous(first_index, max_bytes, self.last_index)
 
-    def ship_frames(self, from_index: int, upto_index: int, max_bytes: int) -> list[Frame]:
-        """See `DataLog.ship_frames`."""
+    def snapshot_frames(self, from_index: int, upto_index: int, max_bytes: int) -> list[Frame]:
+        """See `DataLog.snapshot_frames`."""
         first = min((frame.index for frame in self._frames if frame.index >= from_index), default=from_index)
         return self._contiguous(first, max_bytes, min(upto_index, self.last_index))
 
@@ -279,22 +279,22 @@ class MemoryLog:
 
     def timestamp_lookup(
         self, partition: int, timestamp_ms: int, start_offset: int, end_offset: int
-    ) -> BatchPlace | None:
+    ) -> BatchLocation | None:
         for e in self._between(partition, start_offset, end_offset):
             if e.max_timestamp >= timestamp_ms:
-                return BatchPlace(e.base_offset, e.base_offset + e.record_count, e.length, e.max_timestamp)
+                return BatchLocation(e.base_offset, e.base_offset + e.record_count, e.length, e.max_timestamp)
         return None
 
     def first_younger(
         self, partition: int, time_ms: int, start_offset: int, end_offset: int
-    ) -> BatchPlace | None:
+    ) -> BatchLocation | None:
         """See `DataLog.first_younger`; all of it is the newest segment."""
         for e in self._between(partition, start_offset, end_offset):
             if e.max_timestamp >= time_ms or e.max_timestamp < 0:
-                return BatchPlace(e.base_offset, e.base_offset + e.record_count, e.length, e.max_timestamp)
+                return BatchLocation(e.base_offset, e.base_offset + e.record_count, e.length, e.max_timestamp)
         return None
 
-    def max_timestamp_batch(self, partition: int, start_offset: int, end_offset: int) -> BatchPlace | None:
+    def max_timestamp_batch(self, partition: int, start_offset: int, end_offset: int) -> BatchLocation | None:
         found = self._between(partition, start_offset, end_offset)
         if not found:
             return None

@@ -11,8 +11,8 @@ from lockstep.storage.log.batch_flags import (
     apply_marks,
     encode_marks,
     is_changed,
-    least_marks_bytes,
-    most_marks_bytes,
+    max_marks_bytes,
+    min_marks_bytes,
 )
 from lockstep.storage.log.format import chain_of, decode_frames, encode_frame_head, frame_buffers, group_seed
 from lockstep.storage.log.frame_rewrite import RewrittenBatch, rewrite_frame
@@ -59,7 +59,7 @@ def test_frames_of_a_checkpoint_come_back_without_what_was_cleaned_away(rows: tu
     assert [frame.head for frame in got] == [frame.head for frame in frames]
     assert [is_changed(frame) for frame in got] == [False, bool(rows), False]
     assert [len(frame_buffers(frame, marked=True)[1]) for frame in frames] == [
-        least_marks_bytes(len(frame.directory)) for frame in frames
+        min_marks_bytes(len(frame.directory)) for frame in frames
     ]
 
 
@@ -81,8 +81,8 @@ def test_shortened_batches_come_back_as_what_they_are(rows: tuple[int, ...], hal
         assert got[1].directory[row].length == len(got[1].payloads[row]) < three()[1].directory[row].length
         assert got[1].directory[row].record_count == 1
     sizes = [len(frame_buffers(frame, marked=True)[1]) for frame in frames]
-    assert sizes[1] == least_marks_bytes(9) + 16 * (len(rows) + len(halved)) + 4 <= most_marks_bytes(9)
-    assert (sizes[0], sizes[2]) == (least_marks_bytes(1), least_marks_bytes(0))
+    assert sizes[1] == min_marks_bytes(9) + 16 * (len(rows) + len(halved)) + 4 <= max_marks_bytes(9)
+    assert (sizes[0], sizes[2]) == (min_marks_bytes(1), min_marks_bytes(0))
 
 
 @each_case("halved", [(), (2,)])

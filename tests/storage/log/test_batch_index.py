@@ -75,15 +75,15 @@ def test_the_bytes_of_forgotten_partitions_are_counted_together() -> None:
 
 def test_a_cut_keeps_what_begins_before_it() -> None:
     nine = indexed()[9]
-    left = nine.cut(4210)
+    left = nine.below(4210)
     assert left is not None
     assert (rows(left), left.next_offset, left.total_bytes) == ([(0, 4100, 100, 50)], 3, 100)
-    left = nine.cut(5000)
+    left = nine.below(5000)
     assert left is not None and (left.next_offset, left.total_bytes, len(left.bases)) == (4, 120, 2)
-    whole = nine.cut(9999)
+    whole = nine.below(9999)
     assert whole is not None and (rows(whole), whole.next_offset) == (rows(nine), 6)
-    assert nine.cut(4100) is None
-    left.add(4, 1, 9000, 5, 99, 0)  # its own: what was cut from stays as it was
+    assert nine.below(4100) is None
+    left.add(4, 1, 9000, 5, 99, 0)  # its own: the original stays as it was
     assert len(nine.bases) == 3
 
 
@@ -113,7 +113,7 @@ def test_leader_epochs_are_runs_of_rows() -> None:
         (5, [(2, 3), (3, 4), (5, 7)]),
         (1, [(1, 3)]),
     ):
-        left = index.cut(4096 + 10 * rows)
+        left = index.below(4096 + 10 * rows)
         assert left is not None and left.epoch_runs(0, rows) == expected
 
 
@@ -197,10 +197,10 @@ def test_lookups_in_runs_give_what_lookups_in_batches_give(
     assert index.bytes_from(offset) == sum(one_by_one.lengths[bisect_left(one_by_one.bases, offset) :])
     ends = [4095, 4096, 5000, *one_by_one.positions, 1 << 30]
     end = data.draw(st.sampled_from([each + more for each in ends for more in (0, 1)]))
-    cut, expected = index.cut(end), one_by_one.cut(end)
-    assert (cut is None) == (expected is None)
-    if cut is not None and expected is not None:
-        assert_same(cut.by_batch(), expected)
+    below, expected = index.below(end), one_by_one.below(end)
+    assert (below is None) == (expected is None)
+    if below is not None and expected is not None:
+        assert_same(below.by_batch(), expected)
 
 
 def test_batches_that_do_not_fit_into_a_run_are_rows() -> None:
@@ -230,7 +230,11 @@ def test_a_run_is_cut_and_counted_by_its_batches() -> None:
     assert rows(index.batches(0)) == [(base, 4096 + 10 * base, 10, 5) for base in range(4)]
     assert rows(index.batches(1)) == [(4, 4143, 20, 6)]
     assert [index.bytes_from(offset) for offset in range(6)] == [60, 50, 40, 30, 20, 0]
-    cut = index.cut(4117)
-    assert cut is not None and (rows(cut), cut.next_offset) == (rows(index.batches(0))[:3], 3)
-    cut = index.cut(4136)
-    assert cut is not None and (rows(cut), cut.next_offset, cut.is_run(0)) == (rows(index)[:1], 4, True)
+    below = index.below(4117)
+    assert below is not None and (rows(below), below.next_offset) == (rows(index.batches(0))[:3], 3)
+    below = index.below(4136)
+    assert below is not None and (rows(below), below.next_offset, below.is_run(0)) == (
+        rows(index)[:1],
+        4,
+        True,
+    )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from lockstep.storage.log import batch_verification
 from lockstep.storage.log.batch_flags import ENTRY_REMOVED
 from lockstep.storage.log.batch_index import BatchIndex
-from lockstep.storage.log.batch_reader import BatchPlace
+from lockstep.storage.log.batch_reader import BatchLocation
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.options import LogOptions
 from lockstep.storage.log.segments import Segment
@@ -121,7 +121,7 @@ class Stored(NamedTuple):
 def stored(log: DataLog, partition: int) -> list[Stored]:
     """A partition's batches, by the frames."""
     found = []
-    for frame in log.ship_frames(1, END, END):
+    for frame in log.snapshot_frames(1, END, END):
         for each, payload in zip(frame.directory, frame.payloads, strict=True):
             if each.partition == partition and not each.flags & ENTRY_REMOVED:
                 end = each.base_offset + each.record_count
@@ -140,7 +140,7 @@ def outcome(read: Callable[[], ReadResult]) -> tuple[object, ...]:
     return b"".join(result.buffers), result.total_bytes, result.next_offset, result.cold
 
 
-def place_of(place: BatchPlace | None) -> tuple[int, ...] | None:
+def place_of(place: BatchLocation | None) -> tuple[int, ...] | None:
     if place is None:
         return None
     return place.base_offset, place.next_offset, place.length, place.max_timestamp
@@ -217,9 +217,7 @@ def assert_same_answers(log: DataLog, plain: DataLog) -> None:
 
 @settings(max_examples=40)
 @given(FRAMES, st.data())
-def test_a_log_reads_as_its_frames_after_any_change(
-    frames: list[Batches], data: st.DataObject
-) -> None:
+def test_a_log_reads_as_its_frames_after_any_change(frames: list[Batches], data: st.DataObject) -> None:
     """As it was written, opened again, cleaned, truncated within a segment, and written on."""
     disk = SimulatedFileSystem()
     log, make = appended(frames, disk)
@@ -230,9 +228,9 @@ def test_a_log_reads_as_its_frames_after_any_change(
     assert_reads_are_those_of_the_frames(log, data)
     last = log.last_index - data.draw(st.integers(0, len(frames) // 2 - 2))
     log.truncate(last)
-    (newest,) = log.ship_frames(last, last, END)
+    (newest,) = log.snapshot_frames(last, last, END)
     make.next_offsets = {1: 0, 2: 0}
-    for frame in log.ship_frames(1, END, END):
+    for frame in log.snapshot_frames(1, END, END):
         for each in frame.directory:
             make.next_offsets[each.partition] = each.base_offset + each.record_count
     make.index, make.next_lsn = last, newest.first_lsn + newest.record_count
@@ -327,7 +325,7 @@ def test_a_data_directory_with_former_index_files_opens_without_loss(index_forma
     assert unchanged, "no index file was read as it was"
     log.truncate(log.last_index - 3)
     make.next_offsets = {number: log._table.spans[number].first_offset or 0 for number in PARTITIONS}
-    for frame in log.ship_frames(1, END, END):
+    for frame in log.snapshot_frames(1, END, END):
         for each in frame.directory:
             make.next_offsets[each.partition] = each.base_offset + each.record_count
         make.index, make.next_lsn = frame.index, frame.first_lsn + frame.record_count

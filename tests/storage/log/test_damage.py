@@ -125,7 +125,7 @@ def test_damage_is_known_after_a_restart_until_all_verifies() -> None:
     log, disk = reopened(log, disk)
     assert log.corruption_found and log.damage.is_damaged(sequence)
     segment = log.segments()[0]
-    log.rewrite_segment(sequence, model.ship_frames(segment.first_index, segment.last_index, 1 << 30))
+    log.rewrite_segment(sequence, model.snapshot_frames(segment.first_index, segment.last_index, 1 << 30))
     assert log.damage.known() == []
     assert log.scrub(sequence) is None
     assert DAMAGE_NAME not in disk._names

@@ -64,7 +64,7 @@ def shipment(log: AnyLog, upto: int, max_bytes: int = 5000) -> list[tuple[list[F
     parts = []
     at = log.oldest_index
     while at <= upto:
-        frames = log.ship_frames(at, upto, max_bytes)
+        frames = log.snapshot_frames(at, upto, max_bytes)
         chain = log.chain_at(frames[0].index - 1)
         assert chain is not None
         data = b"".join(b"".join(frame_buffers(frame, marked=True)) for frame in frames)
@@ -135,7 +135,7 @@ def agree(log: DataLog, model: MemoryLog) -> None:
     for index in indexes[::7]:
         assert log.chain_at(index) == model.chain_at(index)
         assert log.chain_at(index - 1) == model.chain_at(index - 1)
-        got_frames, expected_frames = (each.ship_frames(index, 1 << 40, 3000) for each in (log, model))
+        got_frames, expected_frames = (each.snapshot_frames(index, 1 << 40, 3000) for each in (log, model))
         assert len(got_frames) == len(expected_frames) and all(map(same, got_frames, expected_frames))
 
 
@@ -372,7 +372,7 @@ def test_readers_see_the_old_log_or_the_new_one(tmp_path: Path) -> None:
                 if log.timestamp_lookup(partition, 1010, 0, 1 << 40) is None:
                     problems.append("time")
                 with contextlib.suppress(FramesUnavailable):
-                    log.ship_frames(1, 1 << 40, 8000)
+                    log.snapshot_frames(1, 1 << 40, 8000)
                 reads[0] += 1
             except BaseException as error:
                 problems.append(error)

@@ -75,7 +75,7 @@ def test_former_segments_that_come_back_never_count_again(back: str, then: str) 
         log.clean(sequence, by_turns(0))
         model.clean_upto(log.segments()[-1].last_index, by_turns(0))
         for frame in range(1, log.segments()[-1].first_index):
-            model._frames[frame - 1] = log.ship_frames(frame, frame, 1)[0]
+            model._frames[frame - 1] = log.snapshot_frames(frame, frame, 1)[0]
     elif then == "freed":
         assert log.free_deleted_segments(lambda number: 1 << 40) == 3
         log.prepare_now()
@@ -354,8 +354,8 @@ def test_a_damaged_frame_of_a_joined_segment_needs_no_other_frame() -> None:
         assert log.damage.is_damaged(8)
         assert log.join() == 0
         with pytest.raises(ValueError, match="has frames 1 to 16"):
-            log.rewrite_segment(8, model.ship_frames(8, 9, 1 << 20)[::-1])
-        log.rewrite_segment(8, model.ship_frames(7, last, 1 << 20))
+            log.rewrite_segment(8, model.snapshot_frames(8, 9, 1 << 20)[::-1])
+        log.rewrite_segment(8, model.snapshot_frames(7, last, 1 << 20))
         assert log.scrub(8) is None and not log.damage.is_damaged(8)
         agree(log, model)
         agree(opened(disk.now())[0], model)
@@ -382,10 +382,10 @@ def test_a_sector_that_cannot_be_read_costs_its_own_frame(index: int) -> None:
     log._frame_reader._scanned.clear()
     disk.name, disk.at = name, at
     if index > 1:
-        assert [frame.index for frame in log.ship_frames(1, 16, 1 << 30)] == list(range(1, index))
+        assert [frame.index for frame in log.snapshot_frames(1, 16, 1 << 30)] == list(range(1, index))
     assert log.scrub(8) == (index, index)
     log._frame_reader._scanned.clear()
-    log.rewrite_segment(8, model.ship_frames(index, index, 1))
+    log.rewrite_segment(8, model.snapshot_frames(index, index, 1))
     disk.name = ""
     assert log.scrub(8) is None
     agree(log, model)
@@ -397,7 +397,7 @@ def test_all_frames_between_two_damaged_ones_are_requested() -> None:
     damage(log, disk, 5, "batch")
     damage(log, disk, 9, "batch")
     assert log.scrub(8) == (5, 9)
-    log.rewrite_segment(8, model.ship_frames(5, 9, 1 << 20))
+    log.rewrite_segment(8, model.snapshot_frames(5, 9, 1 << 20))
     agree(log, model)
 
 
@@ -415,7 +415,7 @@ def test_a_joined_segment_whose_file_or_header_is_lost_needs_all_of_its_frames()
             )
         assert log.scrub(8) == (1, 16)
         disk.fault = None
-        log.rewrite_segment(8, model.ship_frames(1, 16, 1 << 20))
+        log.rewrite_segment(8, model.snapshot_frames(1, 16, 1 << 20))
         assert log.scrub(8) is None
         agree(log, model)
 
@@ -427,7 +427,7 @@ def test_a_repaired_joined_segment_keeps_what_was_cleaned_away_away_and_its_size
         log.clean(segment.sequence, lambda entry, _: entry.base_offset % 10 == 0)
     assert log.join() == 5
     before = [whole(log.read_cold(number, 0, 1 << 30, 1 << 40).buffers) for number in (1, 2, 3)]
-    frames = model.ship_frames(1, 120, 1 << 30)
+    frames = model.snapshot_frames(1, 120, 1 << 30)
     own = log.as_cleaned(6, frames)
     assert sum(len(p) for f in own for p in f.payloads) < sum(len(p) for f in frames for p in f.payloads) / 3
     damage(log, disk, 61, "batch")
@@ -452,7 +452,7 @@ def test_the_first_joined_segment_may_begin_later() -> None:
     log.join()
     damage(log, disk, 3, "head")
     assert log.scrub(8) == (3, 16) and log.rewritable(8, later=True)
-    frames = model.ship_frames(6, 16, 1 << 20)
+    frames = model.snapshot_frames(6, 16, 1 << 20)
     starts = {1: 6, 2: 4, 3: 5}
     chain = model.chain_at(5)
     with pytest.raises(ValueError, match="would be lost"):
@@ -461,7 +461,7 @@ def test_the_first_joined_segment_may_begin_later() -> None:
     assert log.oldest_index == 6 and log.scrub(8) is None
     log, _ = opened(disk.now())
     assert log.oldest_index == 6
-    found: list[Frame] = log.ship_frames(1, 16, 1 << 20)
+    found: list[Frame] = log.snapshot_frames(1, 16, 1 << 20)
     assert [frame.index for frame in found] == list(range(6, 17)) and all(map(same, found, frames))
 
 
@@ -555,7 +555,7 @@ def test_damaged_batches_that_are_deleted_are_dropped_and_those_that_live_are_no
     for partition in (1, 2, 3):
         expected = whole(model.read_cold(partition, starts[partition], 1 << 30, 1 << 40).buffers)
         assert whole(log.read_cold(partition, starts[partition], 1 << 30, 1 << 40).buffers) == expected
-    assert log.lsns.of_offset(1, 2) == model.ship_frames(3, 3, 1)[0].first_lsn
+    assert log.lsns.of_offset(1, 2) == model.snapshot_frames(3, 3, 1)[0].first_lsn
     damage(log, disk, 9, "head")
     with pytest.raises(CorruptLog):
         log.drop_deleted_damage(8, lambda number: 1 << 40)
@@ -583,7 +583,7 @@ def test_frames_before_an_unreadable_sector_are_not_requested() -> None:
     with patch("lockstep.storage.log.segment_scan.WINDOW_BYTES", 512):
         found = log.scrub(8)
         assert found is not None and 8 <= found[0] <= 11 and found[1] == 16
-        log.rewrite_segment(8, model.ship_frames(found[0], 16, 1 << 20))
+        log.rewrite_segment(8, model.snapshot_frames(found[0], 16, 1 << 20))
     disk.pread = real  # type: ignore[method-assign]
     assert log.scrub(8) is None
     agree(log, model)

@@ -342,7 +342,7 @@ def test_a_segment_that_cannot_be_read_keeps_no_other_from_being_joined(
     assert log.join() > 0  # the neighbours behind it
     assert [each.sequence for each in log.segments()][:2] == [1, 2]
     disk.name = ""
-    log.rewrite_segment(2, model.ship_frames(3, 4, 1 << 20))
+    log.rewrite_segment(2, model.snapshot_frames(3, 4, 1 << 20))
     agree(log, model)
 
 
@@ -413,7 +413,7 @@ def read_all(log: DataLog, model: MemoryLog) -> Iterator[object]:
         found = log.timestamp_lookup(partition, 1050, 0, 1 << 40)
         if found is None or found.max_timestamp < 1050:
             yield "time", partition
-    if log.ship_frames(31, 40, 1 << 20)[0].index != 31:
+    if log.snapshot_frames(31, 40, 1 << 20)[0].index != 31:
         yield "frames"
 
 

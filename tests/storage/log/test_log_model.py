@@ -138,7 +138,7 @@ class TwoLogs(RuleBasedStateMachine):
             installation = log.begin_install()
             at = max(1, leader.last_index + 1 - shipped)
             while at <= leader.last_index:
-                frames = leader.ship_frames(at, leader.last_index, 3000)
+                frames = leader.snapshot_frames(at, leader.last_index, 3000)
                 installation.add(frames, leader.chain_at(at - 1))
                 at = frames[-1].index + 1
             installation.finish(made)

@@ -58,7 +58,7 @@ def without(files: Files, *names: str) -> Files:
 def repair(log: DataLog, model: MemoryLog, sequence: int) -> None:
     found = log.scrub(sequence)
     assert found is not None
-    log.rewrite_segment(sequence, model.ship_frames(*found, 1 << 30))
+    log.rewrite_segment(sequence, model.snapshot_frames(*found, 1 << 30))
     assert log.scrub(sequence) is None
 
 
@@ -179,7 +179,7 @@ def test_a_joined_file_that_is_lost_comes_from_another_member() -> None:
     log = DataLog.open(DIRECTORY, GROUP, OPTIONS, disk)
     assert log.report.lost_files == (f"{DIRECTORY / name}: the segment is missing",)
     assert log.is_joined(4) and log.scrub(4) == (1, 8)
-    log.rewrite_segment(4, model.ship_frames(1, 8, 1 << 30))
+    log.rewrite_segment(4, model.snapshot_frames(1, 8, 1 << 30))
     assert log.scrub(4) is None
     for number in (1, 2, 3):
         assert whole(log.read_cold(number, 0, 1 << 30, 1 << 40).buffers) == whole(
@@ -314,10 +314,10 @@ def test_its_frames_come_from_another_member(is_first: bool, older: int) -> None
     log, disk = opened(files)
     found = log.scrub(sequence)
     assert found is not None
-    shipped = model.ship_frames(first_index - older, found[1], 1 << 30)
+    shipped = model.snapshot_frames(first_index - older, found[1], 1 << 30)
     frames = log.frames_from_begin(sequence, shipped)
     assert frames[0].index == first_index
-    assert not log.frames_from_begin(sequence, model.ship_frames(1, first_index - 1, 1 << 30))
+    assert not log.frames_from_begin(sequence, model.snapshot_frames(1, first_index - 1, 1 << 30))
     chain = model.chain_at(first_index - 1)
     with pytest.raises(ValueError, match="would be lost"):
         log.rewrite_segment(sequence, frames[1:], model.chain_at(first_index), lambda partition: 0)
@@ -371,9 +371,9 @@ def test_without_the_newest_checkpoints_segment_a_member_comes_back_as_another()
         (kept,) = log._maintenance.checkpoints
         assert kept.checkpoint.index == 61
         assert 61 <= log.last_index < 81
-        frames = model.ship_frames(1, log.last_index, 1 << 30)
-        assert all(map(same, log.ship_frames(1, log.last_index, 1 << 30), frames))
-        log.append(model.ship_frames(log.last_index + 1, 90, 1 << 30))
+        frames = model.snapshot_frames(1, log.last_index, 1 << 30)
+        assert all(map(same, log.snapshot_frames(1, log.last_index, 1 << 30), frames))
+        log.append(model.snapshot_frames(log.last_index + 1, 90, 1 << 30))
         log.flush()
         log.close()
         again, _ = opened(dict(disk.now().files))

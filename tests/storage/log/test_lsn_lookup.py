@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lockstep.storage.log.data_log import DataLog
-from lockstep.storage.log.lsn_lookup import FIRST_LSN, FramePlace, lsn_after
+from lockstep.storage.log.lsn_lookup import FIRST_LSN, FrameLocation, lsn_after
 from lockstep.storage.log.options import LogOptions
 from lockstep.storage.types import Checkpoint, Frame, FramesUnavailable
 from tests.storage.log.frames import FrameMaker, by_turns
@@ -52,7 +52,7 @@ def all_agree(log: DataLog, frames: list[Frame]) -> None:
     for frame in frames:
         assert lsns.after(frame.index) == lsn_after(frame)
         for lsn in range(frame.first_lsn, lsn_after(frame)):
-            assert lsns.find(lsn, (1, 2, 3), upto) == FramePlace(frame.index, lsn, False)
+            assert lsns.find(lsn, (1, 2, 3), upto) == FrameLocation(frame.index, lsn, False)
             assert lsns.find(lsn, (1, 2, 3), upto, frame.index).frame_index == frame.index
     assert lsns.find(log.next_lsn, (1, 2, 3), upto) == (upto + 1, log.next_lsn, False)
 

@@ -94,7 +94,7 @@ def test_a_segment_whose_new_file_finds_no_room_takes_none() -> None:
     """Cleaning gives room back at its end, so it needs what is left of the segment and no more."""
     log, model, disk = two_logs()
     segment = log.segments()[1]
-    frames = model.ship_frames(segment.first_index, segment.last_index, 1 << 30)
+    frames = model.snapshot_frames(segment.first_index, segment.last_index, 1 << 30)
     before = len(disk.record)
     for room in (0, segment.total_bytes // 4):
         disk.capacity_bytes = disk.used_bytes() + room

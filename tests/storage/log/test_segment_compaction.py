@@ -73,7 +73,7 @@ def agree(log: DataLog, model: MemoryLog) -> None:
         found = [each.max_timestamp_batch(partition, 0, 50) for each in (log, model)]
         assert (found[0] and found[0].base_offset) == (found[1] and found[1].base_offset)
         assert log.partition_bytes(partition, 0) == model.partition_bytes(partition, 0)
-    frames, modelled = (each.ship_frames(1, 1 << 40, 1 << 40) for each in (log, model))
+    frames, modelled = (each.snapshot_frames(1, 1 << 40, 1 << 40) for each in (log, model))
     assert len(frames) == len(modelled) == 90 and all(map(same, frames, modelled))
     assert log.first_kept_index == model.first_kept_index
 
@@ -105,7 +105,7 @@ def test_corruption_is_found_and_repaired_from_another_node(place: str) -> None:
         disk.close(fd)
         needed = log.scrub(segment.sequence)
         assert needed == (segment.first_index, segment.last_index)
-        log.rewrite_segment(segment.sequence, model.ship_frames(needed[0], needed[1], 1 << 30))
+        log.rewrite_segment(segment.sequence, model.snapshot_frames(needed[0], needed[1], 1 << 30))
         assert log.scrub(segment.sequence) is None
         agree(log, model)
     for _ in range(2):
@@ -171,7 +171,7 @@ def test_what_must_not_be_rewritten_is_refused() -> None:
     segments = log.segments()
     sequences = [segment_of(placed.position) for placed in log._maintenance.checkpoints]
     first = segments[0]
-    frames = model.ship_frames(first.first_index, first.last_index, 1 << 30)
+    frames = model.snapshot_frames(first.first_index, first.last_index, 1 << 30)
     before = sorted(disk.list_dir(DIRECTORY))
     for sequence in (*sequences, segments[-1].sequence, log._active.sequence, 999):
         with pytest.raises(ValueError, match="segment"):
@@ -181,7 +181,7 @@ def test_what_must_not_be_rewritten_is_refused() -> None:
     other = FrameMaker()
     strange = MemoryLog(GROUP)
     strange.append([other.data((1, 1, b"other")) for _ in frames])
-    for wrong in (frames[1:], frames[:-1], [], strange.ship_frames(1, 1 << 40, 1 << 30)):
+    for wrong in (frames[1:], frames[:-1], [], strange.snapshot_frames(1, 1 << 40, 1 << 30)):
         with pytest.raises(ValueError, match=r"has frames|does not continue|cannot follow|not the frames"):
             log.rewrite_segment(first.sequence, wrong)
     disk.fault = lambda what, name: OSError(28, "No space") if "rewrite" in name else None
@@ -195,7 +195,7 @@ def test_what_must_not_be_rewritten_is_refused() -> None:
         with pytest.raises(ValueError, match="checkpoint"):
             log.clean(sequence, whole_batches(lambda entry: False))
         segment = next(s for s in segments if s.sequence == sequence)
-        log.rewrite_segment(sequence, model.ship_frames(segment.first_index, segment.last_index, 1 << 30))
+        log.rewrite_segment(sequence, model.snapshot_frames(segment.first_index, segment.last_index, 1 << 30))
     agree(log, model)
 
 
@@ -205,7 +205,7 @@ def without_the_first(
     """What a node has that freed the first frames of another's first segment: that one's sequence, the other
     frames, the chain value before them, and the log starts that made those frames dead."""
     segment = log.segments()[0]
-    frames = model.ship_frames(segment.first_index, segment.last_index, 1 << 30)
+    frames = model.snapshot_frames(segment.first_index, segment.last_index, 1 << 30)
     chain, starts = frames[count - 1].head, {1: 0, 2: 0, 3: 0}
     for entry in (entry for frame in frames[:count] for entry in frame.directory):
         starts[entry.partition] = entry.base_offset + entry.record_count
@@ -231,8 +231,8 @@ def test_the_first_segment_is_repaired_without_dead_frames_that_nobody_has() -> 
             assert whole(found.buffers) == whole(expected.buffers)
             with pytest.raises(OffsetOutOfRange):
                 log.read_cold(partition, start - 1, 1, 1 << 40)
-        shipped = log.ship_frames(1, 90, 1 << 30)
-        assert list(map(same, shipped, model.ship_frames(4, 90, 1 << 30))) == [True] * 87
+        shipped = log.snapshot_frames(1, 90, 1 << 30)
+        assert list(map(same, shipped, model.snapshot_frames(4, 90, 1 << 30))) == [True] * 87
         assert log.chain_at(3) == chain
         log, disk = reopened(log, disk)
     files = {name: data for name, data in disk.now().files.items() if not name.endswith(".index")}
@@ -273,7 +273,7 @@ def test_frames_are_left_out_only_where_they_are_dead_and_first() -> None:
     second, below = log.segments()[1], log._maintenance.freeable_below()
     between = next(segment for segment in log.segments() if segment.sequence > below)
     for segment in (second, between):
-        cut = model.ship_frames(segment.first_index + 1, segment.last_index, 1 << 30)
+        cut = model.snapshot_frames(segment.first_index + 1, segment.last_index, 1 << 30)
         start = model.chain_at(segment.first_index)
         with pytest.raises(ValueError, match="not the log's first, or not below both"):
             log.rewrite_segment(segment.sequence, cut, start, everything)
@@ -286,7 +286,7 @@ def test_frames_are_left_out_only_where_they_are_dead_and_first() -> None:
     ends = {share.local_id: share.last_offset + 1 for share in log.segments()[0].partitions()}
     assert log.free_deleted_segments(ends.__getitem__) == 1
     cut, start = (
-        model.ship_frames(second.first_index + 1, second.last_index, 1 << 30),
+        model.snapshot_frames(second.first_index + 1, second.last_index, 1 << 30),
         model.chain_at(second.first_index),
     )
     with pytest.raises(ValueError, match="not the log's first"):
@@ -322,7 +322,7 @@ def test_removed_batches_are_passed_over_and_reported() -> None:
             assert log.report.rebuilt_indexes == 0
             agree(log, model)
         assert [log.scrub(s.sequence) for s in log.segments()] == [None] * len(log.segments())
-        shipped = log.ship_frames(1, 30, 1 << 30)
+        shipped = log.snapshot_frames(1, 30, 1 << 30)
         removed = [e.flags & ENTRY_REMOVED > 0 for frame in shipped for e in frame.directory]
         kept = [keep(e) for frame in shipped for e in frame.directory]
         assert any(removed) and not any(
@@ -452,7 +452,7 @@ def test_a_cleaned_log_is_shipped_and_installed_as_it_is() -> None:
     copy, disk = reopened(copy, disk)
     agree(copy, other)
     repaired = log.segments()[1]
-    frames = copy.ship_frames(repaired.first_index, repaired.last_index, 1 << 30)
+    frames = copy.snapshot_frames(repaired.first_index, repaired.last_index, 1 << 30)
     log.rewrite_segment(repaired.sequence, frames)
     agree(log, model)
 
@@ -469,7 +469,7 @@ def test_corruption_is_not_cleaned_over() -> None:
 def test_a_segment_freed_meanwhile_is_left_alone() -> None:
     log, model, disk = two_logs()
     first = log.segments()[0]
-    frames = model.ship_frames(first.first_index, first.last_index, 1 << 30)
+    frames = model.snapshot_frames(first.first_index, first.last_index, 1 << 30)
     real = log._segment_rewriter._swap
 
     def freed_first(*arguments: object) -> None:
@@ -487,7 +487,7 @@ def test_a_segment_freed_meanwhile_is_left_alone() -> None:
 def test_a_segment_rewritten_meanwhile_is_not_freed() -> None:
     log, model, disk = two_logs()
     first = log.segments()[0]
-    frames = model.ship_frames(first.first_index, first.last_index, 1 << 30)
+    frames = model.snapshot_frames(first.first_index, first.last_index, 1 << 30)
     starts = {share.local_id: share.last_offset + 1 for share in first.partitions()}
     asked: list[int] = []
 
@@ -538,7 +538,7 @@ def test_readers_go_on_while_segments_are_rewritten() -> None:
             try:
                 if whole(log.read_cold(partition, 0, 1 << 30, 1 << 40).buffers) != expected[partition]:
                     problems.append("other bytes")
-                if len(log.ship_frames(1, 90, 1 << 30)) < 10:
+                if len(log.snapshot_frames(1, 90, 1 << 30)) < 10:
                     problems.append("few frames")
             except Exception as error:
                 problems.append(repr(error))
@@ -548,7 +548,7 @@ def test_readers_go_on_while_segments_are_rewritten() -> None:
         thread.start()
     for _ in range(10):
         for segment in log.segments()[:3]:
-            frames = model.ship_frames(segment.first_index, segment.last_index, 1 << 30)
+            frames = model.snapshot_frames(segment.first_index, segment.last_index, 1 << 30)
             log.rewrite_segment(segment.sequence, frames)
     assert clean(log, model, lambda entry: entry.partition != 3) > 0
     done.set()

@@ -10,97 +10,97 @@ import pytest
 from lockstep.storage.log.data_log import DataLog
 from lockstep.storage.log.file_system import RealFileSystem, WriteBuffer
 from lockstep.storage.log.options import LogOptions
-from lockstep.storage.log.shared_reads import LEAST_SHARED_BYTES, MAX_SHARED, SharedReads
+from lockstep.storage.log.shared_reads import MAX_SHARED, MIN_SHARED_BYTES, SharedReads
 from tests.storage.log.frames import FrameMaker, whole
 
 KIB = 1 << 10
-STRETCH = LEAST_SHARED_BYTES
+RANGE_BYTES = MIN_SHARED_BYTES
 BODY_BYTES = 32 * KIB - 21
 
 
-def stretch(number: int, length: int = STRETCH) -> memoryview:
+def read_range(number: int, length: int = RANGE_BYTES) -> memoryview:
     return memoryview(bytes([number]) * length)
 
 
-def shared(limit_bytes: int = 64 * STRETCH) -> SharedReads:
+def shared(limit_bytes: int = 64 * RANGE_BYTES) -> SharedReads:
     """One in which somebody has just asked for what had been read."""
     reads = SharedReads(limit_bytes)
-    reads.keep(99, 0, stretch(0))
+    reads.keep(99, 0, read_range(0))
     assert reads.find(99, 0) is None
     return reads
 
 
 def test_a_reader_alone_keeps_nothing() -> None:
-    reads = SharedReads(64 * STRETCH)
+    reads = SharedReads(64 * RANGE_BYTES)
     for number in range(3 * MAX_SHARED):
-        assert reads.find(1, number * STRETCH) is None
-        reads.keep(1, number * STRETCH, stretch(number))
+        assert reads.find(1, number * RANGE_BYTES) is None
+        reads.keep(1, number * RANGE_BYTES, read_range(number))
         assert (reads.used_bytes, reads.hits) == (0, 0)
 
 
 def test_the_second_equal_read_is_shared() -> None:
-    reads = SharedReads(64 * STRETCH)
-    reads.keep(1, 0, stretch(1))
-    assert reads.find(1, STRETCH - 1) is None  # too late for this one
-    view = stretch(2)
-    reads.keep(1, STRETCH, view)
-    assert reads.find(1, STRETCH) is view
-    assert (reads.used_bytes, reads.hits) == (STRETCH, 1)
+    reads = SharedReads(64 * RANGE_BYTES)
+    reads.keep(1, 0, read_range(1))
+    assert reads.find(1, RANGE_BYTES - 1) is None  # too late for this one
+    view = read_range(2)
+    reads.keep(1, RANGE_BYTES, view)
+    assert reads.find(1, RANGE_BYTES) is view
+    assert (reads.used_bytes, reads.hits) == (RANGE_BYTES, 1)
 
 
 def test_a_stretch_is_found_by_any_of_its_positions_and_by_no_other() -> None:
     reads = shared()
-    reads.keep(1, 1000, memoryview(bytes(range(256)) * (STRETCH // 256)))
+    reads.keep(1, 1000, memoryview(bytes(range(256)) * (RANGE_BYTES // 256)))
     found = reads.find(1, 1003)
     assert found is not None
-    assert (len(found), bytes(found[:3])) == (STRETCH - 3, b"\x03\x04\x05")
+    assert (len(found), bytes(found[:3])) == (RANGE_BYTES - 3, b"\x03\x04\x05")
     assert reads.find(1, 999) is None
-    assert reads.find(1, 1000 + STRETCH) is None
+    assert reads.find(1, 1000 + RANGE_BYTES) is None
     assert reads.find(2, 1000) is None
-    last = reads.find(1, 1000 + STRETCH - 1)
+    last = reads.find(1, 1000 + RANGE_BYTES - 1)
     assert last is not None and len(last) == 1
 
 
 def test_the_oldest_goes_first() -> None:
     reads = shared()
     for number in range(MAX_SHARED + 1):
-        reads.keep(1, number * STRETCH, stretch(number))
-        assert reads.find(1, number * STRETCH) is not None
+        reads.keep(1, number * RANGE_BYTES, read_range(number))
+        assert reads.find(1, number * RANGE_BYTES) is not None
     assert reads.find(1, 0) is None
-    assert reads.find(1, STRETCH) is not None
-    assert reads.used_bytes == MAX_SHARED * STRETCH
+    assert reads.find(1, RANGE_BYTES) is not None
+    assert reads.used_bytes == MAX_SHARED * RANGE_BYTES
 
 
 def test_bytes_are_bounded_too() -> None:
-    reads = shared(limit_bytes=3 * STRETCH)
-    reads.keep(1, 0, stretch(1))
-    reads.keep(1, STRETCH, stretch(2))
-    reads.keep(1, 2 * STRETCH, stretch(3, 2 * STRETCH))
-    assert reads.used_bytes == 3 * STRETCH
+    reads = shared(limit_bytes=3 * RANGE_BYTES)
+    reads.keep(1, 0, read_range(1))
+    reads.keep(1, RANGE_BYTES, read_range(2))
+    reads.keep(1, 2 * RANGE_BYTES, read_range(3, 2 * RANGE_BYTES))
+    assert reads.used_bytes == 3 * RANGE_BYTES
     assert reads.find(1, 0) is None
-    reads.keep(1, 9 * STRETCH, stretch(4, 4 * STRETCH))
-    reads.keep(1, 20 * STRETCH, stretch(4, STRETCH - 1))
-    assert reads.find(1, 9 * STRETCH) is None  # too much
-    assert reads.find(1, 20 * STRETCH) is None  # too little
-    assert reads.used_bytes == 3 * STRETCH
+    reads.keep(1, 9 * RANGE_BYTES, read_range(4, 4 * RANGE_BYTES))
+    reads.keep(1, 20 * RANGE_BYTES, read_range(4, RANGE_BYTES - 1))
+    assert reads.find(1, 9 * RANGE_BYTES) is None  # too much
+    assert reads.find(1, 20 * RANGE_BYTES) is None  # too little
+    assert reads.used_bytes == 3 * RANGE_BYTES
 
 
 def test_the_longer_of_two_reads_from_one_position_stays() -> None:
     reads = shared()
-    long = stretch(2, 2 * STRETCH)
-    reads.keep(1, 0, stretch(1))
+    long = read_range(2, 2 * RANGE_BYTES)
+    reads.keep(1, 0, read_range(1))
     reads.keep(1, 0, long)
-    reads.keep(1, 0, stretch(3))
+    reads.keep(1, 0, read_range(3))
     assert reads.find(1, 0) is long
-    assert reads.used_bytes == 2 * STRETCH
+    assert reads.used_bytes == 2 * RANGE_BYTES
 
 
 def test_when_nobody_shares_any_more_everything_is_given_back() -> None:
     reads = shared()
     for number in range(MAX_SHARED):
-        reads.keep(1, number * STRETCH, stretch(number))
+        reads.keep(1, number * RANGE_BYTES, read_range(number))
     assert reads.used_bytes == 0
-    assert reads.find(1, STRETCH) is None
+    assert reads.find(1, RANGE_BYTES) is None
 
 
 class CountingFileSystem(RealFileSystem):

@@ -333,7 +333,7 @@ def test_surplus_files_are_removed_unless_one_is_needed(tmp_path: Path) -> None:
     pool._pool_segments = 2
     for name in "abcde":
         (tmp_path / name).touch()
-        pool.give_back(tmp_path / name)
+        pool.reclaim(tmp_path / name)
     pool.drop_surplus()
     assert fs.seen == [("a", True), ("b", True), ("c", True), ("flush", True)]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["d", "e"]

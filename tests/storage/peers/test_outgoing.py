@@ -246,7 +246,7 @@ async def test_one_address_of_two_that_refuses_is_no_proof(monkeypatch: pytest.M
             ) -> socket.socket | TlsSocket | None:
                 if address not in no_way:
                     return await attempt(self, family, address)
-                self._ending = self._why(OSError(no_way[address], "no"), family)
+                self._ending = self._describe_error(OSError(no_way[address], "no"), family)
                 return None
 
             monkeypatch.setattr(Link, "_try", tried)

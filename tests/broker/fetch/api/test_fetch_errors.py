@@ -96,7 +96,9 @@ async def test_a_topic_that_goes_ends_a_wait_beside_what_nobody_knew(broker: Bro
     await reader.close()
 
 
-async def test_a_session_gets_errors_of_deleted_topics_when_its_wait_ends(broker: Broker, client: Client) -> None:
+async def test_a_session_gets_errors_of_deleted_topics_when_its_wait_ends(
+    broker: Broker, client: Client
+) -> None:
     await client.create("t")
     await client.create("gone")
     opened = await client.call(fetch_request({"t": {0: 0}, "gone": {0: 0}}, session_epoch=0), 12)

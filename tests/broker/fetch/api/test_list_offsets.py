@@ -174,7 +174,7 @@ def test_log_append_time_has_one_time_for_all() -> None:
     stamped = bytearray(builder.build())
     set_log_append_time(stamped, 777)
     was = open_batch(stamped)
-    left = filter_batch(was, was.parts[1::2]).batch
+    left = filter_batch(was, was.spans[1::2]).batch
     found = [first_record_at(left, 777, start, 1 << 20) for start in range(4)]
     assert found == [(1, 777), (1, 777), (3, 777), (3, 777)]
 

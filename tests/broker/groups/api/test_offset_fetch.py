@@ -40,7 +40,9 @@ def asking(version: int, ids: TopicIds, group_id: str = "g", indexes: tuple[int,
 
 
 @pytest.mark.parametrize("version", [1, 8, 10])
-async def test_an_unstable_offset_is_retried_at_an_interval(client: Client, ids: TopicIds, version: int) -> None:
+async def test_an_unstable_offset_is_retried_at_an_interval(
+    client: Client, ids: TopicIds, version: int
+) -> None:
     """What was committed with it may be long: a few bytes must not ask for it again and again."""
     asked = asking(version, ids, indexes=(0, 2, 0, *[2] * 150, 9))
     if version >= 8:
@@ -119,10 +121,10 @@ async def test_offsets_wait_for_commits(
     held_up: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    turn, store = LogGroup._turn, broker.assembly.consumer_groups.store("g")
+    turn, store = LogGroup._propose_or_gather, broker.assembly.consumer_groups.store("g")
     if held_up:
         monkeypatch.setattr(LogGroup, "has_lease", False)
-    monkeypatch.setattr(LogGroup, "_turn", lambda self: None)
+    monkeypatch.setattr(LogGroup, "_propose_or_gather", lambda self: None)
     other = await Client.connect(broker.port)
     client.send(request(9, {("t", 0): 77}, ids), 9)
     while not store.is_under_way("g"):
@@ -135,8 +137,8 @@ async def test_offsets_wait_for_commits(
     while len(store._writes) < 2:  # the commit, and who waits for it
         await client_turn(third)
     await client_turn(third)
-    monkeypatch.setattr(LogGroup, "_turn", turn)
-    broker.groups[1]._turn()
+    monkeypatch.setattr(LogGroup, "_propose_or_gather", turn)
+    broker.groups[1]._propose_or_gather()
     await client.receive(request(9, {("t", 0): 77}, ids), 9)
     for each in (other, client):
         _, response = await each.receive(asked, 8)

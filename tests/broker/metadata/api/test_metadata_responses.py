@@ -51,11 +51,11 @@ async def test_the_error_of_a_creation(caller: MetadataCaller, error: ErrorCode,
 async def test_a_node_that_does_not_know_all_topics_names_none_of_all(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("lockstep.broker.metadata.api.metadata.INFORMED_WAIT_SECONDS", 0.0)
+    monkeypatch.setattr("lockstep.broker.metadata.api.metadata.METADATA_WAIT_SECONDS", 0.0)
     caller = MetadataCaller()
     caller.create("t")
     caller.metadata.cluster.groups.clear()
-    assert not caller.metadata.nodes.is_informed
+    assert not caller.metadata.nodes.has_replayed_metadata
     assert await ask(caller, "t", "u") == {"t": 0, "u": ErrorCode.LEADER_NOT_AVAILABLE}, "what it knows"
     for version in (0, 1, 13):
         with pytest.raises(ConnectionRejected, match="all topics"):

@@ -150,7 +150,9 @@ async def test_a_commit_counts_from_its_append(
     assert await answer(client, wanted) == [(moved, -1), (0, 0)]
 
 
-async def test_a_stop_completes_waiting_requests(broker: Broker, client: Client, coordinator: Coordinator) -> None:
+async def test_a_stop_completes_waiting_requests(
+    broker: Broker, client: Client, coordinator: Coordinator
+) -> None:
     wanted = request(0)
     client.send(wanted, 11)
     await until(lambda: coordinator.asked)

@@ -32,7 +32,7 @@ def test_a_right_outcome() -> None:
     outcomes = [TransferOutcomes(acknowledged=3, refused=1), TransferOutcomes(acknowledged=1, unknown=1)]
     outcome = evaluate(books(100, 2), books(100, 7), outcomes)
     assert outcome == Outcome(5, 100, 100, [], TransferOutcomes(acknowledged=4, refused=1, unknown=1))
-    assert outcome.is_right
+    assert outcome.is_consistent
     assert str(outcome) == "transfers=5 before=100 after=100"
 
 
@@ -48,7 +48,7 @@ def test_a_right_outcome() -> None:
     ids=["totals", "nothing transferred", "acknowledged and lost", "problem", "teller failed"],
 )
 def test_a_wrong_outcome(after: Ledger, outcomes: TransferOutcomes | None) -> None:
-    assert not evaluate(books(100, 2), after, [outcomes]).is_right
+    assert not evaluate(books(100, 2), after, [outcomes]).is_consistent
 
 
 async def test_accounts_are_opened_once() -> None:

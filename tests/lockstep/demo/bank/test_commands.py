@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from lockstep.demo.bank.commands import answer
+from lockstep.demo.bank.commands import run_command
 from lockstep.demo.bank.ledger import Ledger
 from lockstep.testing.memory_log import Fault, MemoryLog
 from lockstep.transactions import BlockingTransactionClient
@@ -23,7 +23,7 @@ def memory_log() -> MemoryLog:
 def typed(memory_log: MemoryLog) -> Iterator[Type]:
     ledger = Ledger()
     with BlockingTransactionClient("", "bank", ledger, log=memory_log.connect) as client:
-        yield lambda line: answer(line, ledger, client)
+        yield lambda line: run_command(line, ledger, client)
 
 
 def test_a_session(typed: Type) -> None:
