@@ -96,7 +96,7 @@ def test_only_what_the_figures_lose_is_a_reason_for_kafka() -> None:
     for rate, is_reason in ((100.0, True), (300.0, False)):
         plain = grid_row("lockstep-os", **rounds("requests_per_s", rate, rate))
         text = advice.section({}, grid_of(plain, shipped, flushing))
-        assert ("times as many single messages" in text) is is_reason
+        assert ("times as many single-message requests" in text) is is_reason
         assert not is_reason or "Kafka serves 2.0 times" in text
     slower, sooner = (
         {"headline": {"comparison": [ratio_row("latency1.p50.cross", value)]}} for value in (2.6, 0.5)

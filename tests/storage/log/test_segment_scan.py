@@ -251,7 +251,7 @@ def test_a_file_shorter_than_it_was_is_no_frame() -> None:
 def test_frames_of_another_group_or_place_do_not_count() -> None:
     file = SegmentFile()
     file.write([file.frame(b"x")], own=START + 1)
-    taken(file.scan(), [], "a marker of another place")
+    taken(file.scan(), [], "a marker of another position")
     file = two_writes()
     taken(
         file.scan(tail=LogTail(0, 1, 1, group_seed(4), 0)),
