@@ -29,7 +29,7 @@ _decide_on_any = AclCache.decide_on_any
 _decide_question = StandardAuthorizer.decide
 _of_client = acl_cache._of_client
 _allows = acl_cache._allows
-_ask = _AclAccess._ask
+_is_allowed = _AclAccess._is_allowed
 _allows_access = _AclAccess.allows
 
 
@@ -161,7 +161,7 @@ def _kept(self: StandardAuthorizer, client: Any) -> ClientDecisions:
 
 def _always(answer: bool) -> Callable[..., bool]:
     def ask(self: _AclAccess, client: Any, *words: Any) -> bool:
-        return answer if client.host != ADMINISTRATOR else _ask(self, client, *words)
+        return answer if client.host != ADMINISTRATOR else _is_allowed(self, client, *words)
 
     return ask
 
@@ -193,8 +193,8 @@ PLANTS: Final[dict[str, Change]] = {
     "a-decision-is-kept": (StandardAuthorizer, "decisions_of", _kept),
     "a-list-shows-all": (_AclAccess, "allows", _shows_all),
     "all-operations-are-authorized": (_AclAccess, "authorized_operations", Access.authorized_operations),
-    "nothing-is-denied": (_AclAccess, "_ask", _always(True)),
-    "everything-is-denied": (_AclAccess, "_ask", _always(False)),
+    "nothing-is-denied": (_AclAccess, "_is_allowed", _always(True)),
+    "everything-is-denied": (_AclAccess, "_is_allowed", _always(False)),
 }
 
 
@@ -205,9 +205,9 @@ def plant(place: Any, attribute: str, broken: Any) -> None:
         return
     honest = getattr(place, attribute)
 
-    def decide(self: StandardAuthorizer, decisions: ClientDecisions, question: Any) -> Decision:
+    def decide(self: StandardAuthorizer, decisions: ClientDecisions, action: Any) -> Decision:
         setattr(place, attribute, honest if decisions.host == ADMINISTRATOR else broken)
-        return _decide_question(self, decisions, question)
+        return _decide_question(self, decisions, action)
 
     StandardAuthorizer.decide = decide  # type: ignore[method-assign]
 

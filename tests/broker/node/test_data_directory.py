@@ -345,7 +345,9 @@ def test_groups_that_were_swapped_between_nodes_are_refused(tmp_path: Path) -> N
     (tmp_path / "kept").rename(second / "groups")
     with pytest.raises(WrongDirectory, match=rf"^{first}/groups/0 is of another data directory, of node 2:"):
         open_again(first)
-    with pytest.raises(WrongDirectory, match="of node 1: its votes and records are not those of node 2 here"):
+    with pytest.raises(
+        WrongDirectory, match="of node 1: its votes and records are not those of node 2, which starts here"
+    ):
         open_again(second)
 
 
