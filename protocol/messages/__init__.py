@@ -28,6 +28,14 @@ from lockstep.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsResponse,
 )
 from lockstep.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from lockstep.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+)
+from lockstep.protocol.messages.consumer_group_heartbeat import (
+    ConsumerGroupHeartbeatRequest,
+    ConsumerGroupHeartbeatResponse,
+)
 from lockstep.protocol.messages.create_acls import CreateAclsRequest, CreateAclsResponse
 from lockstep.protocol.messages.create_delegation_token import (
     CreateDelegationTokenRequest,
@@ -161,6 +169,8 @@ _PAIRS: tuple[tuple[type[Struct], type[Struct]], ...] = (
     (DescribeProducersRequest, DescribeProducersResponse),
     (DescribeTransactionsRequest, DescribeTransactionsResponse),
     (ListTransactionsRequest, ListTransactionsResponse),
+    (ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse),
+    (ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse),
     (DescribeTopicPartitionsRequest, DescribeTopicPartitionsResponse),
     (AlterConfigsRequest, AlterConfigsResponse),
     (IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse),
