@@ -98,12 +98,9 @@ KAFKAS: Final[Mapping[int, Versions]] = {
 }
 """API key -> its versions."""
 
-_CONSUMER: Final = "the group protocol `consumer` (KIP-848) is not served"
 _SHARE: Final = "share groups (KIP-932) are not served"
 _STREAMS: Final = "the group protocol `streams` (KIP-1071) is not served"
 NOT_LISTED: Final[Mapping[int, str]] = {
-    ApiKey.CONSUMER_GROUP_HEARTBEAT: _CONSUMER,
-    ApiKey.CONSUMER_GROUP_DESCRIBE: _CONSUMER,
     ApiKey.SHARE_GROUP_HEARTBEAT: _SHARE,
     ApiKey.SHARE_GROUP_DESCRIBE: _SHARE,
     ApiKey.SHARE_FETCH: _SHARE,
@@ -144,7 +141,6 @@ FEATURES: Final[Mapping[str, Levels]] = {
 """Kafka's features, as ApiVersions 4 lists them."""
 FEATURES_NOT_LISTED: Final[Mapping[str, str]] = {
     "eligible.leader.replicas.version": "only replicas with every acknowledged record are ever elected",
-    "group.version": _CONSUMER,
     "kraft.version": "the voters of the quorum follow from the nodes",
     "metadata.version": "it counts the formats of records of Kafka's own controllers",
     "share.version": _SHARE,
@@ -191,7 +187,8 @@ def tables() -> list[str]:
         "APIs that are listed without their feature (several log directories, changes of voters and",
         "features) answer with Kafka's own error: [decision 43](decisions/0043-apis-of-absent-features.md).",
         "",
-        f"Of the features Lockstep lists transaction.version as Kafka does, and {own}. The others:",
+        f"Of the features Lockstep lists group.version and transaction.version as Kafka does, and {own}.",
+        "The others:",
         "",
         features,
         "",

@@ -1,4 +1,4 @@
-"""Consumer groups on log groups.
+"""Consumer groups on log groups: of the classic protocol, and of the one of KIP-848.
 
 | concern | files |
 |---|---|
@@ -10,6 +10,8 @@
 | joining it | `group_join` (the effect of a JoinGroup), `group_responses` (pending responses) |
 | while led here | `group_shard`: store and coordinator follow the leadership of their log group |
 | by group id | `group_coordinators`: the coordinator and store of each group |
+| classic members' requests | `classic_requests` (checks, leaving, descriptions), `group_deletion` |
+| groups of the consumer protocol (KIP-848) | `consumer/` |
 | requests | `api/` |
 
 The parts shared with transactions are `broker/coordination/`.

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -24,30 +24,42 @@ from lockstep.broker.groups.classic_group import (
     group_bytes,
     protocols_of,
 )
+from lockstep.broker.groups.classic_requests import (
+    BATCHED_LEAVE_MIN_VERSION,
+    PendingConsumerLeave,
+    PendingLeaveResponse,
+    described,
+    leave_response,
+    remove_leaving,
+    sync_request_error,
+)
+from lockstep.broker.groups.consumer.cluster_context import ClusterContext, context_of_settings
+from lockstep.broker.groups.consumer.consumer_group import subscribed_names
+from lockstep.broker.groups.consumer.consumer_group_coordinator import ConsumerGroupCoordinator
+from lockstep.broker.groups.consumer.offset_checks import commit_error
 from lockstep.broker.groups.group_context import GroupContext, GroupLimits, GroupRecordStore
+from lockstep.broker.groups.group_deletion import GroupDeletions
 from lockstep.broker.groups.group_join import JoinRequest, join
 from lockstep.broker.groups.group_rebalancer import GroupRebalancer
-from lockstep.broker.groups.group_records import group_record, offset_record
+from lockstep.broker.groups.group_records import Record, group_record
 from lockstep.broker.groups.group_responses import (
-    PendingGroupResponse,
     PendingJoinResponse,
     PendingSyncResponse,
     join_error,
     sync_error,
 )
 from lockstep.broker.groups.subscription import CONSUMER, topics_of
-from lockstep.broker.process.log_text import printable
+from lockstep.broker.requests.errors import RequestError
 from lockstep.broker.requests.request_context import PendingResponse
 from lockstep.broker.settings.config import Settings
 from lockstep.protocol.errors import ErrorCode
-from lockstep.protocol.messages.describe_groups import DescribedGroup, DescribedGroupMember
+from lockstep.protocol.messages.describe_groups import DescribedGroup
 from lockstep.protocol.messages.heartbeat import HeartbeatRequest
 from lockstep.protocol.messages.join_group import JoinGroupRequest
 from lockstep.protocol.messages.leave_group import (
     LeaveGroupRequest,
     LeaveGroupResponse,
     MemberIdentity,
-    MemberResponse,
 )
 from lockstep.protocol.messages.list_groups import ListedGroup
 from lockstep.protocol.messages.sync_group import SyncGroupRequest
@@ -58,12 +70,12 @@ log = logging.getLogger("lockstep.groups")
 MEMBERS_SHARE: Final = 1.25
 """The share of `lockstep.groups.max.bytes` up to which present members may grow."""
 OWN_REBALANCE_TIMEOUT_MIN_VERSION: Final = 1
-BATCHED_LEAVE_MIN_VERSION: Final = 3
 CLASSIC: Final = "classic"
 
 
 class GroupCoordinator:
-    """Args: store: where its groups are written; settings: the broker's; batch_bytes: the largest batch."""
+    """Args: store: where its groups are written; settings: the broker's; batch_bytes: the largest batch;
+    cluster_context: the cluster around consumer groups; None where there is none."""
 
     def __init__(
         self,
@@ -71,6 +83,7 @@ class GroupCoordinator:
         settings: Settings,
         loop: asyncio.AbstractEventLoop,
         batch_bytes: Callable[[], int],
+        cluster_context: ClusterContext | None = None,
     ) -> None:
         self._store = store
         self._limits = GroupLimits(
@@ -83,10 +96,18 @@ class GroupCoordinator:
         )
         self._context = GroupContext(store, self._limits, loop, self._on_group_changed)
         self._rebalancers: dict[str, GroupRebalancer] = {}
+        self.consumer = ConsumerGroupCoordinator(
+            store,
+            lambda: store.state.consumer_groups,
+            cluster_context or context_of_settings(settings),
+            self,
+            loop,
+            self._limits.max_total_bytes,
+        )
+        """The groups of the consumer protocol."""
         self._not_serving_error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         """The error of all responses while this coordinator does not serve; NONE while it does."""
-        self._deleting: dict[str, bool] = {}
-        """Groups whose deletion is being written -> whether a commit of offsets was allowed since."""
+        self._deletions = GroupDeletions(store, self.consumer, self._on_deletion_written)
 
     # --- lifecycle
     # ---------------------------------------------------------------------------------------------
@@ -118,11 +139,14 @@ class GroupCoordinator:
             self._on_group_changed(rebalancer)
         if self._rebalancers:
             log.info("took over %s with members", pluralize(len(self._rebalancers), "consumer group"))
+        self.consumer.load()
 
     def resign(self) -> None:
         """Fails all pending requests with NOT_COORDINATOR, and forgets uncommitted state."""
         self._not_serving_error = ErrorCode.NOT_COORDINATOR
-        rebalancer, self._rebalancers, self._deleting = self._rebalancers, {}, {}
+        self.consumer.resign()
+        self._deletions.clear()
+        rebalancer, self._rebalancers = self._rebalancers, {}
         for each in rebalancer.values():
             each.resign()
             each.update_memory_usage()
@@ -137,6 +161,11 @@ class GroupCoordinator:
                 group = ClassicGroup.restore(group_id, replace(metadata, members=()))
             rebalancer = self._rebalancers[group_id] = GroupRebalancer(group, self._context)
         return rebalancer
+
+    def _on_deletion_written(self, group_id: str) -> None:
+        rebalancer = self._rebalancers.get(group_id)
+        if rebalancer is not None:
+            self._on_group_changed(rebalancer)
 
     def _on_group_changed(self, rebalancer: GroupRebalancer) -> None:
         """A group changed: counts its memory, and unloads it if it is idle."""
@@ -183,10 +212,32 @@ class GroupCoordinator:
             api_version=api_version,
             response=response,
         )
-        rebalancer = self._rebalancer_of(request.group_id)
+        group_id = request.group_id
+        if self.consumer.has(group_id):
+            self._end_and_join(group_id, join_request)
+        else:
+            self._join(group_id, join_request)
+        return response
+
+    def _join(self, group_id: str, join_request: JoinRequest) -> None:
+        rebalancer = self._rebalancer_of(group_id)
         join(rebalancer, join_request, self._limits, self._context.response_queue)
         self._on_group_changed(rebalancer)
-        return response
+
+    def _end_and_join(self, group_id: str, join_request: JoinRequest) -> None:
+        """A consumer group without members becomes a classic one; one with members rejects a classic member:
+        groups with members of both protocols are not served."""
+
+        def on_end(_: object, rejection: RequestError | None) -> None:
+            if rejection is None:
+                self._join(group_id, join_request)
+                return
+            error = rejection.error
+            if error is ErrorCode.NON_EMPTY_GROUP:
+                error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
+            join_request.response.complete(join_error(error, join_request.member_id))
+
+        self.consumer.end(group_id, tuple, on_end)
 
     def sync(self, request: SyncGroupRequest) -> PendingSyncResponse:
         """SyncGroup. What is kept of the request is copied."""
@@ -194,7 +245,7 @@ class GroupCoordinator:
         error = self._request_error(request.group_id)
         rebalancer = self._rebalancers.get(request.group_id)
         if error is ErrorCode.NONE:
-            error = _sync_error(rebalancer, request)
+            error = sync_request_error(rebalancer, request)
         if (
             error is ErrorCode.NONE
             and rebalancer is not None
@@ -238,13 +289,14 @@ class GroupCoordinator:
         leaving = request.members
         if api_version < BATCHED_LEAVE_MIN_VERSION:
             leaving = [MemberIdentity(member_id=request.member_id)]
+        if self.consumer.group(request.group_id) is not None:
+            response_of_members = PendingConsumerLeave(api_version)
+            self.consumer.leave_classic(request.group_id, leaving, response_of_members.finish)
+            return response_of_members
         rebalancer = self._rebalancers.get(request.group_id)
         member_count = 0 if rebalancer is None else len(rebalancer.group.members)
-        members = [_leave(rebalancer, each) for each in leaving]
-        if api_version < BATCHED_LEAVE_MIN_VERSION:
-            response = LeaveGroupResponse(error_code=members[0].error_code)
-        else:
-            response = LeaveGroupResponse(members=members)
+        members = [remove_leaving(rebalancer, each) for each in leaving]
+        response = leave_response(members, api_version)
         if rebalancer is None or all(each.error_code for each in members):
             return response
         writes = rebalancer.writes
@@ -254,13 +306,13 @@ class GroupCoordinator:
             rebalancer.try_complete_join()
         pending: PendingResponse | None = None
         if rebalancer.group.state is State.EMPTY and rebalancer.writes > writes:
-            pending = _PendingLeaveResponse(response, rebalancer)
+            pending = PendingLeaveResponse(response, rebalancer)
         self._on_group_changed(rebalancer)
         return response if pending is None else pending
 
     def _has_memory(self, request: JoinGroupRequest, offered_bytes: int) -> bool:
         """Returns whether memory suffices for this join; present members may use more of it than new ones."""
-        memory_bytes, max_bytes = self._context.memory_bytes, self._limits.max_total_bytes
+        memory_bytes, max_bytes = self.memory_bytes, self._limits.max_total_bytes
         rebalancer = self._rebalancers.get(request.group_id)
         if rebalancer is None:
             member = None
@@ -276,10 +328,38 @@ class GroupCoordinator:
         added_bytes = assigned_bytes(each.assignment for each in request.assignments)
         added_bytes -= rebalancer.group.assignment_bytes
         max_bytes = MEMBERS_SHARE * self._limits.max_total_bytes
-        return added_bytes <= 0 or self._context.memory_bytes + added_bytes <= max_bytes
+        return added_bytes <= 0 or self.memory_bytes + added_bytes <= max_bytes
 
     def _request_error(self, group_id: str) -> ErrorCode:
         return self._not_serving_error if group_id else ErrorCode.INVALID_GROUP_ID
+
+    @property
+    def memory_bytes(self) -> int:
+        """The estimated memory of all groups of both protocols."""
+        return self._context.memory_bytes + self._store.state.consumer_groups.memory_bytes
+
+    # --- groups that change their protocol ------------------------------------------------------------------
+
+    def release(self, group_id: str) -> list[Record]:
+        """A group of the classic protocol without members becomes a consumer group: the records of that.
+
+        Raises RequestError where it has members, as a Kafka whose migration policy allows no upgrade.
+        """
+        rebalancer = self._rebalancers.get(group_id)
+        if rebalancer is not None and rebalancer.group.state is not State.EMPTY:
+            raise RequestError(
+                ErrorCode.GROUP_ID_NOT_FOUND,
+                f"Cannot upgrade classic group {group_id} to consumer group because online upgrade is "
+                "disabled.",
+            )
+        if (rebalancer is not None and rebalancer.writes) or group_id in self._deletions:
+            text = "a write of the group is not committed yet"
+            raise RequestError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
+        if rebalancer is not None:
+            for member_id in list(rebalancer.group.pending):
+                rebalancer.drop(member_id)
+            self._on_group_changed(rebalancer)
+        return [] if self._store.state.group(group_id) is None else [group_record(group_id, None)]
 
     # --- offsets ------------------------------------------------------------------------------------------
 
@@ -291,8 +371,11 @@ class GroupCoordinator:
         generation: int,
         *,
         transactional: bool = False,
+        api_version: int = 0,
+        partitions: Iterable[tuple[bytes, int]] = (),
     ) -> ErrorCode:
         """Returns the error of an offset commit by this member, or (generation -1, no ids) by a non-member.
+        In a consumer group it depends on version and partitions, by topic id.
 
         NONE also refreshes the member's session. Within a transaction it does not, a non-member may
         commit for a group with members (older producers send none), and a member before its generation is
@@ -300,9 +383,21 @@ class GroupCoordinator:
         """
         if self._not_serving_error is not ErrorCode.NONE:
             return self._not_serving_error
-        error = self._commit_error(group_id, member_id, instance_id, generation, transactional)
-        if error is ErrorCode.NONE and group_id in self._deleting:
-            self._deleting[group_id] = True
+        consumer_group = self.consumer.group(group_id)
+        if consumer_group is None:
+            error = self._commit_error(group_id, member_id, instance_id, generation, transactional)
+        else:
+            error = commit_error(
+                consumer_group,
+                member_id,
+                instance_id,
+                generation,
+                partitions,
+                api_version,
+                transactional=transactional,
+            )
+        if error is ErrorCode.NONE:
+            self._deletions.on_commit(group_id)
         return error
 
     def _commit_error(
@@ -330,6 +425,9 @@ class GroupCoordinator:
 
     def subscribed_topics(self, group_id: str) -> set[str] | None:
         """Topics the members of a `consumer` group subscribe to; None: unknown, count it as all."""
+        consumer_group = self.consumer.group(group_id)
+        if consumer_group is not None:
+            return set(subscribed_names(consumer_group))
         rebalancer = self._rebalancers.get(group_id)
         if rebalancer is None or not rebalancer.group.members:
             return set()
@@ -352,13 +450,23 @@ class GroupCoordinator:
         rebalancer = self._rebalancers.get(group_id)
         if rebalancer is not None:
             return rebalancer.group.protocol_type
+        if self.consumer.group(group_id) is not None:
+            return CONSUMER
         metadata = self._store.state.group(group_id)
         return "" if metadata is None else metadata.protocol_type
 
     def is_empty(self, group_id: str) -> bool:
         """Returns whether the group has no members; also True of a group that does not exist."""
+        consumer_group = self.consumer.group(group_id)
+        if consumer_group is not None:
+            return not consumer_group.members
         rebalancer = self._rebalancers.get(group_id)
         return rebalancer is None or rebalancer.group.state is State.EMPTY
+
+    def has_settled(self, group_id: str) -> bool:
+        """Returns whether the subscriptions of a group with members are those that it consumes by."""
+        rebalancer = self._rebalancers.get(group_id)
+        return rebalancer is None or rebalancer.group.state is State.STABLE
 
     def empty_since_ms(self, group_id: str) -> int | None:
         """The time since when it is Empty; None if it has members, or never had any."""
@@ -390,10 +498,10 @@ class GroupCoordinator:
     # --- describing and deleting groups -------------------------------------------------------------------
 
     def describe(self, group_id: str) -> DescribedGroup | None:
-        """DescribeGroups: one group, or None if there is none."""
+        """DescribeGroups: one group, or None if there is none of the classic protocol."""
         rebalancer = self._rebalancers.get(group_id)
         if rebalancer is None:
-            if group_id not in self._store.state:
+            if group_id not in self._store.state or self.consumer.group(group_id) is not None:
                 return None
             return DescribedGroup(
                 group_id=group_id, group_state=State.EMPTY.value, protocol_type=self.protocol_type(group_id)
@@ -403,7 +511,8 @@ class GroupCoordinator:
     def listed(self) -> list[ListedGroup]:
         """ListGroups: every group."""
         ids = dict.fromkeys([*self._rebalancers, *self._store.state.group_ids()])
-        return [self._listed(group_id) for group_id in ids]
+        classic = [self._listed(each) for each in ids if self.consumer.group(each) is None]
+        return [*classic, *self.consumer.listed()]
 
     def _listed(self, group_id: str) -> ListedGroup:
         rebalancer = self._rebalancers.get(group_id)
@@ -429,106 +538,4 @@ class GroupCoordinator:
             for member_id in list(rebalancer.group.pending):
                 rebalancer.drop(member_id)
             self._on_group_changed(rebalancer)
-        self._deleting.setdefault(group_id, False)
-        self._write_end(group_id, done)
-
-    def _write_end(self, group_id: str, done: Callable[[ErrorCode], None]) -> None:
-        records = [
-            offset_record(group_id, *topic_partition, None)
-            for topic_partition in self._store.state.topic_partitions(group_id)
-        ]
-        records.append(group_record(group_id, None))
-
-        def written(error: ErrorCode) -> None:
-            left = self._store.state.topic_partitions(group_id)
-            if error is ErrorCode.NONE and left and not self._deleting.get(group_id, True):
-                # Commits that were under way before, and were not visible yet.
-                self._write_end(group_id, done)
-                return
-            self._deleting.pop(group_id, None)
-            if error is ErrorCode.NONE:
-                log.info(
-                    "group %s: deleted with %s", printable(group_id), pluralize(len(records) - 1, "offset")
-                )
-            rebalancer = self._rebalancers.get(group_id)
-            if rebalancer is not None:
-                self._on_group_changed(rebalancer)
-            done(error)
-
-        self._store.append(group_id, records, written)
-
-
-class _PendingLeaveResponse(PendingGroupResponse):
-    """A LeaveGroup of the last members, which waits for the commit."""
-
-    __slots__ = ("_waiting_response",)
-
-    def __init__(self, response: LeaveGroupResponse, rebalancer: GroupRebalancer) -> None:
-        super().__init__()
-        self._waiting_response = response
-        rebalancer.when_empty_committed(self._on_emptied)
-
-    def _on_emptied(self, error: ErrorCode) -> None:
-        response = self._waiting_response
-        self.complete(response if error is ErrorCode.NONE else LeaveGroupResponse(error_code=error))
-
-
-def described(group: ClassicGroup) -> DescribedGroup:
-    """A group with members. Their protocol metadata is shown while it is Stable, as in Kafka."""
-    protocol = group.protocol if group.state is State.STABLE else None
-    return DescribedGroup(
-        group_id=group.group_id,
-        group_state=group.state.value,
-        protocol_type=group.protocol_type,
-        protocol_data=protocol or "",
-        members=[
-            DescribedGroupMember(
-                member_id=each.member_id,
-                group_instance_id=each.instance_id,
-                client_id=each.client_id,
-                client_host=each.client_host,
-                member_metadata=b"" if protocol is None else each.metadata(protocol),
-                member_assignment=each.assignment,
-            )
-            for each in group.members.values()
-        ],
-    )
-
-
-def _sync_error(rebalancer: GroupRebalancer | None, request: SyncGroupRequest) -> ErrorCode:
-    if rebalancer is None or rebalancer.group.state is State.EMPTY:
-        return ErrorCode.UNKNOWN_MEMBER_ID
-    group = rebalancer.group
-    error = group.validate(request.member_id, request.group_instance_id)
-    if error is not ErrorCode.NONE:
-        return error
-    if request.generation_id != group.generation:
-        return ErrorCode.ILLEGAL_GENERATION
-    if request.protocol_type not in (None, group.protocol_type):
-        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    if group.protocol is not None and request.protocol_name not in (None, group.protocol):
-        return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-    if group.state is State.PREPARING_REBALANCE:
-        return ErrorCode.REBALANCE_IN_PROGRESS
-    return ErrorCode.NONE
-
-
-def _leave(rebalancer: GroupRebalancer | None, identity: MemberIdentity) -> MemberResponse:
-    """Removes one member; the group rebalances when all of the request are removed."""
-    member_id, instance_id = identity.member_id, identity.group_instance_id
-    error = ErrorCode.UNKNOWN_MEMBER_ID
-    if rebalancer is not None:
-        group = rebalancer.group
-        leaving_id: str | None = None
-        if not member_id:
-            leaving_id = None if instance_id is None else group.static_ids.get(instance_id)
-            error = ErrorCode.UNKNOWN_MEMBER_ID if leaving_id is None else ErrorCode.NONE
-        elif member_id in group.pending:
-            leaving_id, error = member_id, ErrorCode.NONE
-        else:
-            error = group.validate(member_id, instance_id)
-            leaving_id = member_id if error is ErrorCode.NONE else None
-        if leaving_id is not None:
-            log.debug("group %s: member %s leaves", rebalancer.name, printable(leaving_id))
-            rebalancer.drop(leaving_id)
-    return MemberResponse(member_id=member_id, group_instance_id=instance_id, error_code=error)
+        self._deletions.delete(group_id, done)

@@ -11,16 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Final
 
 from lockstep.broker.coordination.coordinator_registry import CoordinatorRegistry
+from lockstep.broker.groups.consumer.cluster_context import ClusterContext
 from lockstep.broker.groups.group_coordinator import GroupCoordinator
 from lockstep.broker.groups.group_shard import GroupShard
 from lockstep.broker.groups.group_state import GroupsState
 from lockstep.broker.groups.group_store import GroupStore, OwnAppender
 from lockstep.broker.metadata.metadata_cache import CONSUMER_OFFSETS, CONSUMER_OFFSETS_TOPIC_ID, MetadataCache
+from lockstep.broker.metadata.metadata_image import GROUP_CONFIGS
+from lockstep.broker.metadata.metadata_version import CONSUMER_GROUPS_VERSION
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.list_groups import ListedGroup
@@ -31,6 +34,7 @@ CONFLICTING_TOPIC: Final = (
     "no group can be served until it is deleted"
 )
 
+NO_CONFIGS: Final[Mapping[str, str]] = {}
 MAX_ID_LENGTH: Final = 1_024
 """Characters of a group's id. Kafka allows 32,767 bytes; each offset is written with its group's id, so one
 request about all partitions would come to gigabytes."""
@@ -53,6 +57,13 @@ class GroupCoordinators(CoordinatorRegistry[GroupShard]):
         super().__init__(cluster)
         self._clock_ms = clock_ms
         self._loop = loop
+        self.cluster_context = ClusterContext(
+            cluster,
+            lambda: cluster.settings,
+            lambda group_id: cluster.image.configs.get((GROUP_CONFIGS, group_id), NO_CONFIGS),
+            lambda: cluster.changes,
+            lambda: cluster.metadata_index,
+        )
 
     def add_shard(
         self, log_group_id: int, group: LogGroup, state: GroupsState, appender: OwnAppender | None = None
@@ -65,12 +76,21 @@ class GroupCoordinators(CoordinatorRegistry[GroupShard]):
         """
         self._require_absent(log_group_id)
         store = GroupStore(group, state, partial(self._led_partition, log_group_id), self._clock_ms, appender)
-        coordinator = GroupCoordinator(store, self._cluster.settings, self._loop, self._batch_bytes)
+        coordinator = GroupCoordinator(
+            store, self._cluster.settings, self._loop, self._batch_bytes, self.cluster_context
+        )
         self._shards[log_group_id] = GroupShard(store, coordinator)
 
     def coordinator(self, group_id: str) -> GroupCoordinator:
         """Returns the coordinator of this group, perhaps not yet loaded. Raises RequestError."""
         return self._find_shard(group_id).coordinator
+
+    @property
+    def has_consumer_protocol(self) -> bool:
+        """Returns whether consumer groups are served: the broker has their protocol, and every node of the
+        cluster replays their records."""
+        version = self._cluster.image.metadata_version
+        return self.cluster_context.is_enabled and version >= CONSUMER_GROUPS_VERSION
 
     def store(self, group_id: str) -> GroupStore:
         """Returns the store of this group, with its committed state. Raises RequestError."""

@@ -1,4 +1,4 @@
-"""The committed state of the groups of one data log group: generations and offsets.
+"""The committed state of the groups of one data log group: generations, consumer groups, offsets.
 
 Owns: `GroupsState`, a commit machine: it changes in `replay` alone, live and at recovery alike. A snapshot is
 taken on the loop, so it is made of columns: 100,000 offsets take some 50 ms. Invariants:
@@ -14,11 +14,12 @@ import json
 import logging
 import struct
 import sys
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from itertools import chain
 from operator import itemgetter
 from typing import Final
 
+from lockstep.broker.groups.consumer.consumer_groups_state import KINDS, ConsumerGroupsState
 from lockstep.broker.groups.group_records import (
     GROUP_METADATA,
     OFFSET_KINDS,
@@ -48,7 +49,9 @@ log = logging.getLogger("lockstep.groups")
 
 SECTION: Final = "groups"
 """Its name in a checkpoint."""
-STATE_VERSION: Final = 2
+STATE_VERSION: Final = 3
+PENDING_STATE_VERSION: Final = 2
+"""Where there is no consumer group."""
 PLAIN_STATE_VERSION: Final = 1
 """Where nothing is pending: what a broker that knows no transactions reads, too."""
 WARNINGS: Final = 10
@@ -77,7 +80,7 @@ _NOTHING: Final[Mapping[TopicPartition, CommittedOffset]] = {}
 class GroupsState:
     """Committed generations and offsets, by group. A `StateMachine`."""
 
-    __slots__ = ("_groups", "_offsets", "_pending", "_topics", "_values", "_warned")
+    __slots__ = ("_groups", "_offsets", "_pending", "_topics", "_values", "_warned", "consumer_groups")
 
     def __init__(self) -> None:
         self._groups: dict[str, GroupMetadata] = {}
@@ -85,6 +88,7 @@ class GroupsState:
         """The records `_groups` was read from, for snapshots."""
         self._offsets: dict[str, Offsets] = {}
         self._pending = PendingOffsets()
+        self.consumer_groups = ConsumerGroupsState()
         self._topics: dict[str, int] = {}
         """How many offsets each topic has, over all groups; what is pending counts, too."""
         self._warned = 0
@@ -109,20 +113,23 @@ class GroupsState:
         return [*offsets, *sorted(each for each in self.pending(group_id) if each not in offsets)]
 
     def group_ids(self) -> Iterable[str]:
-        """Every id with a generation or with offsets, each once."""
-        return dict.fromkeys(chain(self._groups, self._offsets, self._pending.group_ids()))
+        """Every id with a generation, of a consumer group, or with offsets, each once."""
+        return dict.fromkeys(
+            chain(self._groups, self.consumer_groups.ids(), self._offsets, self._pending.group_ids())
+        )
 
     def topics(self) -> Mapping[str, int]:
         """Returns the number of committed or pending offsets of each topic that has any."""
         return self._topics
 
     def __contains__(self, group_id: object) -> bool:
-        return group_id in self._groups or group_id in self._offsets or group_id in self._pending
+        is_committed = group_id in self._groups or group_id in self._offsets
+        return is_committed or group_id in self._pending or group_id in self.consumer_groups
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, GroupsState) and (
-            (self._groups, self._offsets, self._pending, self._topics)
-            == (other._groups, other._offsets, other._pending, other._topics)
+            (self._groups, self._offsets, self._pending, self._topics, self.consumer_groups)
+            == (other._groups, other._offsets, other._pending, other._topics, other.consumer_groups)
         )
 
     __hash__ = None  # type: ignore[assignment]
@@ -173,6 +180,8 @@ class GroupsState:
                     )
             elif kind == GROUP_METADATA:
                 self._apply_group(key, value)
+            elif kind in KINDS:
+                self.consumer_groups.apply(kind, key, value)
             else:
                 raise UnknownGroupRecord(f"a key of kind {kind}")
         except (MalformedMessage, UnknownGroupRecord) as error:
@@ -251,7 +260,8 @@ class GroupsState:
     # --- snapshot -----------------------------------------------------------------------------------------
 
     def snapshot(self, time_ms: int) -> bytes:
-        """A JSON head with the names, the generations' records, the offsets' numbers column by column."""
+        """A JSON head with the names, the generations' records, the offsets' numbers column by column, the
+        records of consumer groups."""
         topic_partitions = list(chain.from_iterable(self._offsets.values()))
         values = list(chain.from_iterable(map(dict.values, self._offsets.values())))
         topics = zip(map(_TOPIC, topic_partitions), map(_TOPIC_ID, values), strict=True)
@@ -266,24 +276,31 @@ class GroupsState:
             "topics": [[name, topic_id.hex()] for name, topic_id in numbers],
             "metadata": metadata if any(metadata) else [],
         }
+        version = PLAIN_STATE_VERSION
         if self._pending:
+            version = PENDING_STATE_VERSION
             head["pending"] = list(self._pending.rows())
+        rows = list(self.consumer_groups.rows())
+        if rows:
+            version = STATE_VERSION
+            head["records"] = [[len(key), len(value)] for key, value in rows]
         written = json.dumps(head, separators=(",", ":")).encode()
         return b"".join(
             (
-                _PREFIX.pack(STATE_VERSION if self._pending else PLAIN_STATE_VERSION, len(written)),
+                _PREFIX.pack(version, len(written)),
                 written,
                 *self._values.values(),
                 struct.pack(f">{len(topic_partitions)}I", *topic_numbers),
                 struct.pack(f">{len(topic_partitions)}i", *map(_INDEX, topic_partitions)),
                 *(struct.pack(f">{len(values)}{code}", *map(of, values)) for code, of in _COLUMNS),
+                *chain.from_iterable(rows),
             )
         )
 
     def restore(self, data: bytes) -> None:
         """Take over a snapshot; empty bytes are the empty state. Raises NewerFormat."""
         self._groups, self._values, self._offsets, self._topics = {}, {}, {}, {}
-        self._pending = PendingOffsets()
+        self._pending, self.consumer_groups = PendingOffsets(), ConsumerGroupsState()
         if not data:
             return
         version, size = _PREFIX.unpack_from(data)
@@ -315,3 +332,12 @@ class GroupsState:
             first += owned
         for name in self._pending.restore(head.get("pending", ())):
             self._count(name, 1)
+        self.consumer_groups.restore(_rows(data, at, head.get("records", ())))
+
+
+def _rows(data: bytes, at: int, sizes: Iterable[tuple[int, int]]) -> Iterator[tuple[bytes, bytes]]:
+    """The keys and values of a snapshot's records."""
+    for key_size, value_size in sizes:
+        value_at = at + key_size
+        yield data[at:value_at], data[value_at : value_at + value_size]
+        at = value_at + value_size

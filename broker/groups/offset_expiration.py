@@ -18,7 +18,6 @@ from collections.abc import Iterable
 from typing import Final
 
 from lockstep.broker.coordination.expiration_loop import ExpirationRule
-from lockstep.broker.groups.classic_group import State
 from lockstep.broker.groups.group_coordinator import GroupCoordinator
 from lockstep.broker.groups.group_coordinators import GroupCoordinators
 from lockstep.broker.groups.group_records import NEVER, CommittedOffset, group_record, offset_record
@@ -139,6 +138,8 @@ class OffsetExpiration:
             return 0  # who is a member is not known here, or not any more
         if store.is_under_way(group_id) or not coordinator.exists(group_id):
             return 0
+        if coordinator.consumer.is_busy(group_id):
+            return 0
         retention_ms = self._cluster.settings.offsets_retention_minutes * MINUTE_MS
         topic_partitions = expired(store, coordinator, group_id, store.clock_ms(), retention_ms)
         offsets = store.state.offsets(group_id)
@@ -167,8 +168,7 @@ def expired(
     if not old or coordinator.is_empty(group_id):
         return old
     subscribed = coordinator.subscribed_topics(group_id)
-    described = coordinator.describe(group_id)
-    if subscribed is None or described is None or described.group_state != State.STABLE.value:
+    if subscribed is None or not coordinator.has_settled(group_id):
         return []
     return [each for each in old if each[0] not in subscribed]
 
@@ -187,8 +187,6 @@ def _write_end(
 ) -> None:
     """Write that these offsets are gone; and, given its coordinator, that the group is."""
     records = [offset_record(group_id, topic, index, None) for topic, index in topic_partitions]
-    if coordinator is not None and store.state.group(group_id) is not None:
-        records.append(group_record(group_id, None))
 
     def written(error: ErrorCode) -> None:
         if error is not ErrorCode.NONE:
@@ -196,5 +194,13 @@ def _write_end(
         elif coordinator is not None and group_id not in store.state:
             coordinator.forget(group_id)
 
+    def on_end(_: object, rejection: RequestError | None) -> None:
+        written(ErrorCode.NONE if rejection is None else rejection.error)
+
+    if coordinator is not None and coordinator.consumer.has(group_id):
+        coordinator.consumer.end(group_id, lambda: records, on_end)
+        return
+    if coordinator is not None and store.state.group(group_id) is not None:
+        records.append(group_record(group_id, None))
     if records:
         store.append(group_id, records, written)

@@ -30,13 +30,17 @@ FEATURES: Final[Mapping[int, str]] = {
     6: "ACLs",
     7: "delegation tokens",
     8: "client quotas",
+    10: "consumer groups",
 }
 """The feature that each version added, as error texts and the status name it."""
 UNREPORTED_VERSION: Final = 4
 """Lockstep 0.2.0's: of a node that reports none, and of a cluster in which none is recorded."""
 FIRST_RECORDED_VERSION: Final = COMMAND_VERSIONS[METADATA_VERSION]
 """Lower ones are never recorded: the nodes of them do not know the command."""
-LATEST_VERSION: Final = max(COMMAND_VERSIONS.values())
+CONSUMER_GROUPS_VERSION: Final = 10
+"""The first version whose nodes replay the records of consumer groups (KIP-848): a node of an earlier one
+passes them over, and would serve a state without them later. It adds no command."""
+LATEST_VERSION: Final = max(*COMMAND_VERSIONS.values(), *FEATURES)
 """The highest that this Lockstep supports."""
 MAX_VERSION: Final = 1 << 15
 """LIMIT. What other nodes report is a number below this."""

@@ -1,8 +1,8 @@
 """Configurations of groups: what a group may set for itself, its defaults and its bounds.
 
 Owns: Kafka 4.4.0's names for groups of the consumer, share and streams protocols. They are stored, checked
-and described as Kafka does, so that what is set today is in force the day a protocol that heeds it is served;
-the classic protocol has no configuration of its own. Does not: store anything
+and described as Kafka does. Those of the consumer protocol are in force, the others will be the day their
+protocol is served; the classic protocol has no configuration of its own. Does not: store anything
 (`broker/metadata/metadata_image.py` does). Source: Kafka's GroupConfig; bounds are broker defaults.
 """
 

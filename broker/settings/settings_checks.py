@@ -16,9 +16,21 @@ REPLICATION_FACTORS: Final = (
 )
 _PAIRS: Final = (
     ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+    ("group.consumer.heartbeat.interval.ms", "group.consumer.session.timeout.ms"),
+    *(
+        pair
+        for name in ("assignment.interval.ms", "heartbeat.interval.ms", "session.timeout.ms")
+        for pair in (
+            (f"group.consumer.min.{name}", f"group.consumer.{name}"),
+            (f"group.consumer.{name}", f"group.consumer.max.{name}"),
+        )
+    ),
     ("log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"),
 )
 """The first must not be more than the second."""
+UNBOUNDED_WHILE_RUNNING: Final = "group.consumer.assignment.interval.ms"
+"""Kafka compares it with its bounds at a start only."""
+PROTOCOLS: Final = "group.coordinator.rebalance.protocols"
 
 
 def check(settings: Settings) -> None:
@@ -35,6 +47,7 @@ def check(settings: Settings) -> None:
         lambda: _check_batches(settings),
         lambda: _check_replicas(settings),
         lambda: _check_pairs(settings),
+        lambda: _check_protocols(settings),
         lambda: _check_peers_listener(settings),
     ]
     for each in checks:
@@ -82,11 +95,20 @@ def _check_replicas(settings: Settings) -> None:
 
 def _check_pairs(settings: Settings) -> None:
     errors: list[ConfigError] = []
+    changed = {*settings.dynamic_cluster, *settings.dynamic_node}
     for lower, upper in _PAIRS:
+        if UNBOUNDED_WHILE_RUNNING in changed.intersection((lower, upper)):
+            continue
         low, high = (getattr(settings, PROPERTIES[name][0]) for name in (lower, upper))
         if low > high:
             errors.append(ConfigError(lower, str(low), f"more than {upper}={high}"))
     raise_all(errors)
+
+
+def _check_protocols(settings: Settings) -> None:
+    protocols = settings.group_coordinator_rebalance_protocols
+    if "classic" not in protocols:
+        raise ConfigError(PROTOCOLS, ",".join(protocols), "must have classic")
 
 
 def _check_peers_listener(settings: Settings) -> None:

@@ -27,7 +27,7 @@ _BY_TYPE: Final[tuple[tuple[Kind, int | None, str], ...]] = (
     (
         Kind.INT,
         0,
-        "group.consumer.assignment.interval.ms group.share.assignment.interval.ms "
+        "group.share.assignment.interval.ms "
         "group.streams.assignment.interval.ms log.cleaner.io.buffer.size log.cleaner.threads "
         "max.connection.creation.rate",
     ),

@@ -2,7 +2,8 @@
 
 | subject | handlers |
 |---|---|
-| members | `join_group`, `sync_group`, `heartbeat`, `leave_group` |
+| classic members | `join_group`, `sync_group`, `heartbeat`, `leave_group` |
+| consumer groups | `consumer_group_heartbeat`, `consumer_group_describe` |
 | groups | `describe_groups`, `list_groups`, `delete_groups` |
 | offsets | `offset_commit`, `offset_fetch`, `offset_delete`, `txn_offset_commit` |
 """
@@ -10,6 +11,8 @@
 from __future__ import annotations
 
 from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
+from lockstep.broker.groups.api.consumer_group_describe import ConsumerGroupDescribe
+from lockstep.broker.groups.api.consumer_group_heartbeat import ConsumerGroupHeartbeat
 from lockstep.broker.groups.api.delete_groups import DeleteGroups
 from lockstep.broker.groups.api.describe_groups import DescribeGroups
 from lockstep.broker.groups.api.heartbeat import Heartbeat
@@ -41,6 +44,8 @@ def build_handlers(
         SyncGroup(groups, authorizer),
         Heartbeat(groups, authorizer),
         LeaveGroup(groups, authorizer),
+        ConsumerGroupHeartbeat(groups, authorizer),
+        ConsumerGroupDescribe(groups, time_slicer, authorizer),
         DescribeGroups(groups, time_slicer, authorizer),
         ListGroups(groups, authorizer),
         DeleteGroups(groups, time_slicer, authorizer),

@@ -1,6 +1,6 @@
 """DescribeGroups: members of classic groups, their metadata and their assignments.
 
-An unknown group is Dead; from version 6 that is an error (KIP-1043).
+An unknown group is Dead, and so is one of another protocol; from version 6 that is an error (KIP-1043).
 """
 
 from __future__ import annotations
@@ -78,5 +78,7 @@ class DescribeGroups(RequestHandler):
         missing = DescribedGroup(group_id=group_id, group_state=State.DEAD.value)
         if api_version >= NOT_FOUND_MIN_VERSION:
             missing.error_code = ErrorCode.GROUP_ID_NOT_FOUND
-            missing.error_message = f"Group {group_id} not found."
+            is_consumer = coordinator.consumer.group(group_id) is not None
+            problem = "is not a classic group" if is_consumer else "not found"
+            missing.error_message = f"Group {group_id} {problem}."
         return missing

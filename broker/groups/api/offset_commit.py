@@ -158,6 +158,8 @@ class _Commit:
             request.member_id,
             request.group_instance_id,
             request.generation_id_or_member_epoch,
+            api_version=self._api_version,
+            partitions=((topic.topic_id, each.partition_index) for topic, each, _ in self.valid),
         )
         metadata_texts = ((topic.name, partition.committed_metadata) for topic, partition, _ in self.valid)
         if error is ErrorCode.NONE and are_too_large(request.group_id, len(self.valid), metadata_texts):

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from lockstep.broker.authorization.authorizer import ALLOW_ALL, Authorizer
+from lockstep.broker.groups.consumer.offset_checks import fetch_error
 from lockstep.broker.groups.group_coordinators import GroupCoordinators
 from lockstep.broker.groups.group_records import CommittedOffset
 from lockstep.broker.groups.group_store import GroupStore
@@ -139,6 +140,10 @@ class OffsetFetch(RequestHandler):
             state = self._groups.store(group_id).state
         except RequestError as rejection:
             return _error_group(requested, rejection.error)
+        consumer_group = state.consumer_groups.group(group_id)
+        error = fetch_error(consumer_group, requested.member_id, requested.member_epoch)
+        if error is not ErrorCode.NONE:
+            return _error_group(requested, error)
         offsets = state.offsets(group_id)
         unstable = state.pending(group_id) if fetch.must_be_stable else NO_UNSTABLE_OFFSETS
         if requested.topics is None:

@@ -165,6 +165,7 @@ class _Commit:
             request.group_instance_id,
             request.generation_id_or_member_epoch,
             transactional=True,
+            partitions=((topic.topic_id, each.partition_index) for topic, each, _ in self.valid),
         )
         if error is not ErrorCode.NONE:
             raise RequestError(error, "the member may not commit")

@@ -6,8 +6,8 @@ A feature is a promise, and its level is fixed (`broker/controller/api/update_fe
 transaction.version 2 makes clients leave out requests that a broker with it does not need (KIP-890); its
 lowest version of 0 is reported from version 4 on: it breaks Java clients before 3.9 (KAFKA-17011).
 lockstep.locks, lockstep.atomic and lockstep.staged show our clients that lock headers, atomic and staged
-appends are not silently ignored here. The features of the consumer, share and streams protocols name APIs
-that are not here; metadata.version counts Kafka's own records.
+appends are not silently ignored here. group.version 1 is the consumer protocol (KIP-848); the features of the
+share and streams protocols name APIs that are not here; metadata.version counts Kafka's own records.
 
 From version 5 on a client names the cluster and the node that it means to reach, as it read them in metadata
 (KIP-1242). One that reaches another, by a reused address or a wrong route, gets REBOOTSTRAP_REQUIRED and
@@ -40,13 +40,14 @@ LEVEL_ZERO_MIN_VERSION = 4
 TARGET_MIN_VERSION = 5
 FEATURE_LEVELS: Final[Mapping[str, tuple[int, int, int]]] = {
     "transaction.version": (0, 2, 2),
+    "group.version": (0, 1, 1),
     "lockstep.atomic": (1, 1, 1),
     "lockstep.locks": (1, 1, 1),
     STAGED_FEATURE: (1, 1, 1),
 }
 """Each feature's lowest supported level, its highest, and the finalized one."""
 NO_NODE = -1
-FEATURES_EPOCH = 3
+FEATURES_EPOCH = 4
 """Raise it with each change of the features: clients keep those of the highest epoch that they have seen."""
 _NAME = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 

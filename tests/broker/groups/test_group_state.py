@@ -129,7 +129,7 @@ def test_a_snapshot_of_nothing_and_of_the_future() -> None:
     state.restore(b"")
     assert state == GroupsState()
     with pytest.raises(NewerFormat):
-        state.restore(b"\0\3" + bytes(10))
+        state.restore(b"\0\4" + bytes(10))
 
 
 IDS = st.sampled_from(["g", "h", "", "group with a long name", "\u00e4\U0001f600"])

@@ -14,6 +14,7 @@ from lockstep.broker.metadata import metadata_image, metadata_version, quota_com
 from lockstep.broker.metadata.metadata_image import MetadataImage, cluster_command, remove_node_command
 from lockstep.broker.metadata.metadata_version import (
     COMMAND_VERSIONS,
+    CONSUMER_GROUPS_VERSION,
     FEATURES,
     FIRST_RECORDED_VERSION,
     LATEST_VERSION,
@@ -77,7 +78,8 @@ def test_versions_that_were_given_do_not_change() -> None:
         9: ["metadata_version"],
     }
     assert (UNREPORTED_VERSION, FIRST_RECORDED_VERSION) == (4, 9)
-    assert LATEST_VERSION == max(COMMAND_VERSIONS.values()) < MAX_VERSION
+    assert max(COMMAND_VERSIONS.values()) + 1 == CONSUMER_GROUPS_VERSION
+    assert LATEST_VERSION == CONSUMER_GROUPS_VERSION < MAX_VERSION
 
 
 @each_case(
@@ -112,7 +114,8 @@ def test_features_by_name() -> None:
     assert features_between(4, 9) == ["SCRAM users", "ACLs", "delegation tokens", "client quotas"]
     assert features_between(6, 8) == ["delegation tokens", "client quotas"]
     assert features_between(9, 9) == []
-    assert FEATURES.keys() <= set(COMMAND_VERSIONS.values())
+    assert features_between(9, LATEST_VERSION) == ["consumer groups"]
+    assert FEATURES.keys() <= {*COMMAND_VERSIONS.values(), CONSUMER_GROUPS_VERSION}
 
 
 def test_the_error_of_a_node_that_is_too_old_names_both_versions() -> None:

@@ -94,9 +94,13 @@ async def test_api_versions(broker: Broker, client: Client, version: int) -> Non
     # A lowest version of 0 breaks Java clients before 3.9, which ask in version 3 (KAFKA-17011).
     names = ("lockstep.atomic", "lockstep.locks", "lockstep.staged")
     own = [(name, 1, 1) for name in names] if version >= 3 else []
-    assert supported == ([("transaction.version", 0, 2)] if version >= 4 else []) + own
-    assert finalized == ([("transaction.version", 2, 2), *own] if version >= 3 else [])
-    assert response.finalized_features_epoch == (3 if version >= 3 else -1)
+    assert (
+        supported == ([("transaction.version", 0, 2), ("group.version", 0, 1)] if version >= 4 else []) + own
+    )
+    assert finalized == (
+        [("transaction.version", 2, 2), ("group.version", 1, 1), *own] if version >= 3 else []
+    )
+    assert response.finalized_features_epoch == (4 if version >= 3 else -1)
 
 
 @pytest.mark.parametrize("version", [6, 7, 32767])

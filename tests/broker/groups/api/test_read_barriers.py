@@ -9,6 +9,8 @@ from lockstep.broker.groups.api import build_handlers
 from lockstep.broker.requests.request_context import Needs
 from lockstep.broker.transactions.verification_client import Verification
 from lockstep.protocol.fields import Struct
+from lockstep.protocol.messages.consumer_group_describe import ConsumerGroupDescribeRequest
+from lockstep.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from lockstep.protocol.messages.delete_groups import DeleteGroupsRequest
 from lockstep.protocol.messages.describe_groups import DescribeGroupsRequest
 from lockstep.protocol.messages.heartbeat import HeartbeatRequest
@@ -33,12 +35,14 @@ OF_ONE_GROUP: list[Callable[..., Struct]] = [
     OffsetFetchRequest,
     OffsetDeleteRequest,
     TxnOffsetCommitRequest,
+    ConsumerGroupHeartbeatRequest,
 ]
 SEVERAL = [OffsetFetchRequestGroup(group_id=name) for name in ("g", "h")]
 REQUESTS: list[tuple[Struct, list[str]]] = [
     *((kind(group_id="g"), ["g"]) for kind in OF_ONE_GROUP),
     (OffsetFetchRequest(groups=SEVERAL), ["g", "h"]),
     (DescribeGroupsRequest(groups=["g"]), []),
+    (ConsumerGroupDescribeRequest(group_ids=["g"]), []),
     (DeleteGroupsRequest(groups_names=["g"]), []),
     (ListGroupsRequest(), []),
 ]

@@ -1,0 +1,275 @@
+"""One consumer group as its committed records left it: members, target, what each member has, epochs.
+
+Owns: `ConsumerGroup`, changed by `apply` alone, which replays one record. Invariants: everything here follows
+from `records`, the newest value of each key; a partition has at most one owner; a member has a current
+assignment, perhaps the default one. Does not: decide (`heartbeat.py` and its neighbours do), or know time.
+Source: Kafka's ConsumerGroup, ModernGroup.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import Enum
+from typing import Final, TypeVar
+
+from lockstep.broker.groups.classic_group import MEMBER_BYTES, group_bytes, text_bytes
+from lockstep.broker.groups.consumer.consumer_group_records import (
+    CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT,
+    CONSUMER_GROUP_MEMBER_METADATA,
+    CONSUMER_GROUP_METADATA,
+    CONSUMER_GROUP_REGULAR_EXPRESSION,
+    CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER,
+    CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA,
+    NO_PARTITIONS,
+    CurrentAssignment,
+    EpochsByPartition,
+    GroupEpoch,
+    MemberMetadata,
+    Partitions,
+    ResolvedRegex,
+    TargetMetadata,
+    read_current,
+    read_group_epoch,
+    read_member,
+    read_regex,
+    read_target,
+    read_target_metadata,
+)
+from lockstep.broker.groups.group_records import Record
+
+V = TypeVar("V")
+NEW_MEMBER: Final = CurrentAssignment()
+RECORD_COPIES: Final = 3
+"""A record's content is kept about so many times: as bytes, as objects, and in the indexes over them."""
+
+
+class ConsumerGroupState(Enum):
+    """A group's state; values are Kafka's names on the wire."""
+
+    EMPTY = "Empty"
+    ASSIGNING = "Assigning"
+    RECONCILING = "Reconciling"
+    STABLE = "Stable"
+
+
+class ConsumerGroup:
+    """One group. Mappings that it hands out are not to be changed."""
+
+    __slots__ = (
+        "assignors",
+        "current",
+        "epoch",
+        "group_id",
+        "members",
+        "memory_bytes",
+        "owners",
+        "records",
+        "regex_members",
+        "regexes",
+        "static_ids",
+        "target",
+        "target_metadata",
+        "topic_members",
+        "unreconciled",
+    )
+
+    def __init__(self, group_id: str) -> None:
+        self.group_id = group_id
+        self.epoch = GroupEpoch()
+        self.target_metadata = TargetMetadata()
+        self.members: dict[str, MemberMetadata] = {}
+        self.current: dict[str, CurrentAssignment] = {}
+        """By member id; a member without one is new (`current_of`)."""
+        self.target: dict[str, Partitions] = {}
+        self.regexes: dict[str, ResolvedRegex] = {}
+        self.static_ids: dict[str, str] = {}
+        """Instance id -> member id."""
+        self.owners: dict[bytes, dict[int, str]] = {}
+        """Topic id -> partition -> the member that has it or has not given it up yet."""
+        self.topic_members: dict[str, int] = {}
+        """Subscribed name -> the number of members that name it."""
+        self.regex_members: dict[str, int] = {}
+        """Subscribed regular expression -> the number of its members."""
+        self.assignors: dict[str, int] = {}
+        """Requested assignor -> the number of members that request it."""
+        self.unreconciled: set[str] = set()
+        """Members that do not have all that the target gives them."""
+        self.records: dict[bytes, bytes] = {}
+        """The newest value of each key."""
+        self.memory_bytes = group_bytes(group_id)
+
+    # --- what is committed --------------------------------------------------------------------------------
+
+    @property
+    def group_epoch(self) -> int:
+        return self.epoch.group_epoch
+
+    @property
+    def assignment_epoch(self) -> int:
+        return self.target_metadata.assignment_epoch
+
+    @property
+    def state(self) -> ConsumerGroupState:
+        """Returns the state, as Kafka names it."""
+        if not self.members:
+            return ConsumerGroupState.EMPTY
+        if self.group_epoch > self.assignment_epoch:
+            return ConsumerGroupState.ASSIGNING
+        return ConsumerGroupState.RECONCILING if self.unreconciled else ConsumerGroupState.STABLE
+
+    def current_of(self, member_id: str) -> CurrentAssignment:
+        """Returns a member's epochs and partitions."""
+        return self.current.get(member_id, NEW_MEMBER)
+
+    def target_of(self, member_id: str) -> Partitions:
+        """Returns the partitions that a member is to have."""
+        return self.target.get(member_id, NO_PARTITIONS)
+
+    def static_member(self, instance_id: str | None) -> MemberMetadata | None:
+        """Returns the member with this instance id."""
+        member_id = None if instance_id is None else self.static_ids.get(instance_id)
+        return None if member_id is None else self.members.get(member_id)
+
+    def is_owned(self, topic_id: bytes, partition: int) -> bool:
+        """Returns whether a member has the partition, or has not given it up yet."""
+        return partition in self.owners.get(topic_id, ())
+
+    def tombstones(self) -> list[Record]:
+        """Returns the records that end the group, the group's own last."""
+        kinds = sorted(self.records, key=lambda key: (key[:2] == _GROUP_KEY, key[:2] == _MEMBER_KEY))
+        return [(key, None) for key in kinds]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ConsumerGroup) and all(
+            getattr(self, name) == getattr(other, name) for name in self.__slots__
+        )
+
+    __hash__ = None  # type: ignore[assignment]
+
+    # --- replay -------------------------------------------------------------------------------------------
+
+    def apply(self, kind: int, key: bytes, name: str, value: bytes | None) -> None:
+        """Replays one record of this group; `name` is the member's id or the regular expression of its key.
+
+        Raises MalformedMessage, UnknownGroupRecord; then nothing has changed.
+        """
+        if kind == CONSUMER_GROUP_METADATA:
+            self.epoch = GroupEpoch() if value is None else read_group_epoch(value)
+        elif kind == CONSUMER_GROUP_MEMBER_METADATA:
+            self._apply_member(name, None if value is None else read_member(name, value))
+        elif kind == CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA:
+            self._apply_target_metadata(TargetMetadata() if value is None else read_target_metadata(value))
+        elif kind == CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER:
+            _put(self.target, name, None if value is None else read_target(value))
+        elif kind == CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT:
+            self._apply_current(name, None if value is None else read_current(value))
+        elif kind == CONSUMER_GROUP_REGULAR_EXPRESSION:
+            _put(self.regexes, name, None if value is None else read_regex(value))
+        self._keep(key, value)
+
+    def _keep(self, key: bytes, value: bytes | None) -> None:
+        before = self.records.get(key)
+        if before is not None:
+            self.memory_bytes -= RECORD_COPIES * (len(key) + len(before))
+        if value is None:
+            self.records.pop(key, None)
+        else:
+            self.records[key] = value
+            self.memory_bytes += RECORD_COPIES * (len(key) + len(value))
+
+    def _apply_member(self, member_id: str, member: MemberMetadata | None) -> None:
+        before = self.members.get(member_id)
+        if before is not None:
+            self._count(before, -1)
+            if before.instance_id is not None and self.static_ids.get(before.instance_id) == member_id:
+                del self.static_ids[before.instance_id]
+        _put(self.members, member_id, member)
+        if member is not None:
+            self._count(member, 1)
+            if member.instance_id is not None:
+                self.static_ids[member.instance_id] = member_id
+        self.memory_bytes += MEMBER_BYTES * ((member is not None) - (before is not None))
+        self._note_reconciled(member_id)
+
+    def _count(self, member: MemberMetadata, change: int) -> None:
+        self.memory_bytes += change * text_bytes(member.member_id)
+        for name in member.topics:
+            _add(self.topic_members, name, change)
+        if member.regex:
+            _add(self.regex_members, member.regex, change)
+        if member.server_assignor is not None:
+            _add(self.assignors, member.server_assignor, change)
+
+    def _apply_target_metadata(self, metadata: TargetMetadata) -> None:
+        changed = metadata.assignment_epoch != self.assignment_epoch
+        self.target_metadata = metadata
+        if changed:
+            epoch = metadata.assignment_epoch
+            self.unreconciled = {
+                each for each in self.members if not self.current_of(each).is_reconciled_to(epoch)
+            }
+
+    def _apply_current(self, member_id: str, current: CurrentAssignment | None) -> None:
+        before = self.current.get(member_id)
+        if before is not None:
+            self._release(member_id, before.assigned)
+            self._release(member_id, before.revoked)
+        _put(self.current, member_id, current)
+        if current is not None:
+            self._own(member_id, current.assigned)
+            self._own(member_id, current.revoked)
+        self._note_reconciled(member_id)
+
+    def _note_reconciled(self, member_id: str) -> None:
+        is_reconciled = self.current_of(member_id).is_reconciled_to(self.assignment_epoch)
+        if member_id not in self.members or is_reconciled:
+            self.unreconciled.discard(member_id)
+        else:
+            self.unreconciled.add(member_id)
+
+    def _own(self, member_id: str, partitions: EpochsByPartition) -> None:
+        for topic_id, epochs in partitions.items():
+            owners = self.owners.setdefault(topic_id, {})
+            for partition in epochs:
+                owners[partition] = member_id
+
+    def _release(self, member_id: str, partitions: EpochsByPartition) -> None:
+        for topic_id, epochs in partitions.items():
+            owners = self.owners.get(topic_id, {})
+            for partition in epochs:
+                if owners.get(partition) == member_id:
+                    del owners[partition]
+            if not owners:
+                self.owners.pop(topic_id, None)
+
+
+_GROUP_KEY: Final = CONSUMER_GROUP_METADATA.to_bytes(2, "big")
+_MEMBER_KEY: Final = CONSUMER_GROUP_MEMBER_METADATA.to_bytes(2, "big")
+
+
+def _put(mapping: dict[str, V], name: str, value: V | None) -> None:
+    if value is None:
+        mapping.pop(name, None)
+    else:
+        mapping[name] = value
+
+
+def _add(counts: dict[str, int], name: str, change: int) -> None:
+    count = counts.get(name, 0) + change
+    if count:
+        counts[name] = count
+    else:
+        counts.pop(name, None)
+
+
+def subscribed_names(group: ConsumerGroup) -> Iterable[str]:
+    """The topics that members of the group subscribe to, by name or by a regular expression, each once."""
+    names = dict.fromkeys(group.topic_members)
+    for regex in group.regex_members:
+        names.update(dict.fromkeys(_topics_of(group.regexes, regex)))
+    return names
+
+
+def _topics_of(regexes: Mapping[str, ResolvedRegex], regex: str) -> tuple[str, ...]:
+    resolved = regexes.get(regex)
+    return () if resolved is None else resolved.topics

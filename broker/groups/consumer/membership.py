@@ -1,0 +1,183 @@
+"""The membership of a consumer group: the member of a request, members that go or are replaced.
+
+Pure. Owns: finding the member of a heartbeat, the check of its epoch and the retry rule, static members (an
+instance id whose member has left with epoch -2 may be taken over), and leaving. Does not: look at
+subscriptions or assignments (`heartbeat.py`). Source: Kafka's GroupMetadataManager
+(getOrMaybeSubscribe..., consumerGroupLeave, consumerGroupFenceMembers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+from lockstep.broker.groups.consumer.consumer_group import ConsumerGroup
+from lockstep.broker.groups.consumer.consumer_group_records import (
+    LEFT_STATIC_EPOCH,
+    CurrentAssignment,
+    GroupEpoch,
+    MemberMetadata,
+    current_record,
+    group_epoch_record,
+    member_record,
+    member_tombstones,
+    regex_tombstone,
+    target_record,
+)
+from lockstep.broker.groups.consumer.current_assignment_builder import Owned
+from lockstep.broker.groups.consumer.request_checks import JOIN_EPOCH
+from lockstep.broker.groups.consumer.subscribed_topics import TopicMetadata, metadata_hash
+from lockstep.broker.groups.group_records import Record
+from lockstep.broker.requests.errors import RequestError
+from lockstep.protocol.errors import ErrorCode
+
+
+class FoundMember(NamedTuple):
+    """The member of a request."""
+
+    member: MemberMetadata
+    current: CurrentAssignment
+    replaced_id: str | None = None
+    """The static member whose place it takes."""
+    records: tuple[Record, ...] = ()
+    """The records of that."""
+    is_new: bool = False
+    """True where no record of it is written yet."""
+
+
+def find_member(
+    group: ConsumerGroup, member_id: str, instance_id: str | None, member_epoch: int, owned: Owned | None
+) -> FoundMember:
+    """Finds, or for a join makes, the member of a heartbeat. Raises RequestError."""
+    if instance_id is not None:
+        return _find_static(group, member_id, instance_id, member_epoch, owned)
+    member = group.members.get(member_id)
+    if member is None:
+        if member_epoch != JOIN_EPOCH:
+            raise unknown_member(group, member_id)
+        return FoundMember(MemberMetadata(member_id), CurrentAssignment(), is_new=True)
+    current = group.current_of(member_id)
+    check_epoch(current, member_epoch, owned)
+    return FoundMember(member, current)
+
+
+def _find_static(
+    group: ConsumerGroup, member_id: str, instance_id: str, member_epoch: int, owned: Owned | None
+) -> FoundMember:
+    present = group.static_member(instance_id)
+    if member_epoch != JOIN_EPOCH:
+        present = require_static(present, member_id, instance_id)
+        current = group.current_of(member_id)
+        check_epoch(current, member_epoch, owned)
+        return FoundMember(present, current)
+    if present is None:
+        member = group.members.get(member_id)
+        if member is not None:
+            return FoundMember(member, group.current_of(member_id))
+        return FoundMember(MemberMetadata(member_id), CurrentAssignment(), is_new=True)
+    left = group.current_of(present.member_id)
+    if left.member_epoch != LEFT_STATIC_EPOCH:
+        raise RequestError(
+            ErrorCode.UNRELEASED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} cannot join the group because the "
+            f"instance id is owned by {present.member_id} member.",
+        )
+    member = replace(present, member_id=member_id)
+    current = replace(left, member_epoch=0, previous_member_epoch=0)
+    records = (
+        *member_tombstones(group.group_id, present.member_id),
+        member_record(group.group_id, member),
+        target_record(group.group_id, member_id, group.target_of(present.member_id)),
+        current_record(group.group_id, member_id, current),
+    )
+    return FoundMember(member, current, present.member_id, records)
+
+
+def check_epoch(current: CurrentAssignment, received: int, owned: Owned | None) -> None:
+    """Checks the epoch of a heartbeat: the present one, or, of a member that may have missed a response, the
+    previous one, if it has no more than its present partitions. Raises RequestError."""
+    epoch = current.member_epoch
+    if received in (JOIN_EPOCH, epoch):
+        return
+    if received > epoch:
+        relation = "greater"
+    elif received == current.previous_member_epoch and _is_subset(owned, current):
+        return
+    else:
+        relation = "smaller"
+    raise RequestError(
+        ErrorCode.FENCED_MEMBER_EPOCH,
+        f"The consumer group member has a {relation} member epoch ({received}) than the one known by the "
+        f"group coordinator ({epoch}). The member must abandon all its partitions and rejoin.",
+    )
+
+
+def _is_subset(owned: Owned | None, current: CurrentAssignment) -> bool:
+    return owned is not None and all(
+        topic_id in current.assigned and all(each in current.assigned[topic_id] for each in partitions)
+        for topic_id, partitions in owned.items()
+    )
+
+
+def require_static(member: MemberMetadata | None, member_id: str, instance_id: str) -> MemberMetadata:
+    """The static member, if this member id still has its instance id. Raises RequestError."""
+    if member is None:
+        raise RequestError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
+    if member.member_id != member_id:
+        raise RequestError(
+            ErrorCode.FENCED_INSTANCE_ID,
+            f"Static member {member_id} with instance id {instance_id} was fenced by member "
+            f"{member.member_id}.",
+        )
+    return member
+
+
+def unknown_member(group: ConsumerGroup, member_id: str) -> RequestError:
+    """The rejection of a member that the group does not have."""
+    text = f"Member {member_id} is not a member of group {group.group_id}."
+    return RequestError(ErrorCode.UNKNOWN_MEMBER_ID, text)
+
+
+# --- members that go --------------------------------------------------------------------------------------
+
+
+def leave(
+    group: ConsumerGroup, member_id: str, instance_id: str | None, member_epoch: int, topics: TopicMetadata
+) -> list[Record]:
+    """The records of a member that leaves, for good or (a static one, epoch -2) to come back. Raises
+    RequestError."""
+    if instance_id is None:
+        if member_id not in group.members:
+            raise unknown_member(group, member_id)
+    else:
+        require_static(group.static_member(instance_id), member_id, instance_id)
+        if member_epoch == LEFT_STATIC_EPOCH:
+            left = replace(group.current_of(member_id), member_epoch=LEFT_STATIC_EPOCH, revoked={})
+            return [current_record(group.group_id, member_id, left)]
+    return fence(group, [member_id], topics)
+
+
+def fence(group: ConsumerGroup, member_ids: Collection[str], topics: TopicMetadata) -> list[Record]:
+    """The records that remove members: the group epoch rises by one."""
+    removed = {each: group.members[each] for each in member_ids}
+    records: list[Record] = []
+    for member_id in removed:
+        records += member_tombstones(group.group_id, member_id)
+    names = dict.fromkeys(
+        name for name, count in group.topic_members.items() if count > _count_of(removed, name, "topics")
+    )
+    for regex, count in group.regex_members.items():
+        if count == _count_of(removed, regex, "regex"):
+            records.append(regex_tombstone(group.group_id, regex))
+        elif regex in group.regexes:
+            names.update(dict.fromkeys(group.regexes[regex].topics))
+    epoch = GroupEpoch(group.group_epoch + 1, metadata_hash(names, topics))
+    records.append(group_epoch_record(group.group_id, epoch))
+    return records
+
+
+def _count_of(members: Mapping[str, MemberMetadata], name: str, attribute: str) -> int:
+    if attribute == "regex":
+        return sum(each.regex == name for each in members.values())
+    return sum(name in each.topics for each in members.values())

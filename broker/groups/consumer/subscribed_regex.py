@@ -1,0 +1,132 @@
+"""Subscriptions by a regular expression, which the broker evaluates (KIP-848).
+
+Pure. Owns: RE2's syntax, by Google's own library, whose time grows with the length of a name only; when a
+group's expressions are evaluated again; the records of that. Invariants: an expression matches whole names,
+internal topics included, as in Kafka; only topics that the asking member may describe match; all expressions
+of a group are evaluated together, so that new topics cause one rebalance. Source: Kafka's
+TopicRegexResolver, GroupMetadataManager.maybeUpdateRegularExpressions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import lru_cache
+from typing import Final
+
+import re2
+
+from lockstep.broker.groups.consumer.consumer_group import ConsumerGroup
+from lockstep.broker.groups.consumer.consumer_group_records import (
+    GroupEpoch,
+    ResolvedRegex,
+    group_epoch_record,
+    regex_record,
+)
+from lockstep.broker.groups.consumer.subscribed_topics import TopicMetadata, metadata_hash
+from lockstep.broker.groups.group_records import Record
+from lockstep.broker.requests.errors import RequestError
+from lockstep.protocol.errors import ErrorCode
+
+MIN_REFRESH_INTERVAL_MS: Final = 10_000
+"""The least time between two evaluations of a group's expressions."""
+MAX_CACHED_REGEXES: Final = 100
+MAX_MEMORY_BYTES: Final = 1 << 20
+"""Of one compiled expression."""
+
+
+def check_regex(regex: str) -> None:
+    """Rejects what is no regular expression of RE2. Raises RequestError."""
+    try:
+        _compiled(regex)
+    except re2.error as error:
+        problem = error.args[0] if error.args else ""
+        if isinstance(problem, bytes):
+            problem = problem.decode(errors="replace")
+        raise RequestError(
+            ErrorCode.INVALID_REGULAR_EXPRESSION,
+            f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {problem}.",
+        ) from None
+
+
+@lru_cache(MAX_CACHED_REGEXES)
+def _compiled(regex: str) -> re2._Regexp[str]:
+    options = re2.Options()
+    options.max_mem = MAX_MEMORY_BYTES
+    options.log_errors = False
+    return re2.compile(regex, options)
+
+
+def match_names(regex: str, names: Iterable[str]) -> tuple[str, ...]:
+    """The names that an expression matches as a whole, in order; none for an invalid one."""
+    try:
+        compiled = _compiled(regex)
+    except re2.error:
+        return ()
+    return tuple(sorted(each for each in names if compiled.fullmatch(each) is not None))
+
+
+def is_refresh_due(
+    group: ConsumerGroup, now_ms: int, refreshed_ms: int, interval_ms: int, *, has_new_topics: bool
+) -> bool:
+    """Returns whether the group's expressions are to be evaluated again.
+
+    Args: refreshed_ms: when this node did so last; the records tell when any node did.
+    """
+    if not group.regex_members:
+        return False
+    last_ms = max((each.time_ms for each in group.regexes.values()), default=0)
+    last_ms = max(last_ms, refreshed_ms)
+    if now_ms <= last_ms + MIN_REFRESH_INTERVAL_MS:
+        return False
+    is_unresolved = any(each not in group.regexes for each in group.regex_members)
+    return is_unresolved or has_new_topics or now_ms > last_ms + interval_ms
+
+
+def refresh(
+    group: ConsumerGroup,
+    topics: TopicMetadata,
+    may_describe: Callable[[str], bool],
+    version: int,
+    now_ms: int,
+) -> list[Record]:
+    """The records of an evaluation of all expressions; the group epoch rises if that changes the topics."""
+    names = [each.name for each in topics.topics()]
+    allowed = _Allowed(may_describe)
+    resolved = {
+        regex: ResolvedRegex(
+            tuple(each for each in match_names(regex, names) if allowed(each)), version, now_ms
+        )
+        for regex in group.regex_members
+    }
+    records = [
+        regex_record(group.group_id, regex, found)
+        for regex, found in resolved.items()
+        if regex not in group.regexes or found.topics != group.regexes[regex].topics
+    ]
+    is_changed = any(
+        found.topics != group.regexes.get(regex, ResolvedRegex()).topics for regex, found in resolved.items()
+    )
+    digest = metadata_hash(_names(group.topic_members, resolved), topics)
+    if is_changed or digest != group.epoch.metadata_hash:
+        records.append(group_epoch_record(group.group_id, GroupEpoch(group.group_epoch + 1, digest)))
+    return records
+
+
+def _names(topic_names: Collection[str], resolved: Mapping[str, ResolvedRegex]) -> set[str]:
+    return set(topic_names).union(*(each.topics for each in resolved.values()))
+
+
+class _Allowed:
+    """Asks once about each name."""
+
+    __slots__ = ("_by_name", "_may_describe")
+
+    def __init__(self, may_describe: Callable[[str], bool]) -> None:
+        self._may_describe = may_describe
+        self._by_name: dict[str, bool] = {}
+
+    def __call__(self, name: str) -> bool:
+        is_allowed = self._by_name.get(name)
+        if is_allowed is None:
+            is_allowed = self._by_name[name] = self._may_describe(name)
+        return is_allowed
