@@ -14,12 +14,6 @@ from typing import Final, TypeVar
 
 from lockstep.broker.groups.classic_group import MEMBER_BYTES, group_bytes, text_bytes
 from lockstep.broker.groups.consumer.consumer_group_records import (
-    CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT,
-    CONSUMER_GROUP_MEMBER_METADATA,
-    CONSUMER_GROUP_METADATA,
-    CONSUMER_GROUP_REGULAR_EXPRESSION,
-    CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER,
-    CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA,
     NO_PARTITIONS,
     CurrentAssignment,
     EpochsByPartition,
@@ -36,6 +30,14 @@ from lockstep.broker.groups.consumer.consumer_group_records import (
     read_target_metadata,
 )
 from lockstep.broker.groups.group_records import Record
+from lockstep.protocol.consumer_group_records import (
+    CONSUMER_GROUP_CURRENT_MEMBER_ASSIGNMENT,
+    CONSUMER_GROUP_MEMBER_METADATA,
+    CONSUMER_GROUP_METADATA,
+    CONSUMER_GROUP_REGULAR_EXPRESSION,
+    CONSUMER_GROUP_TARGET_ASSIGNMENT_MEMBER,
+    CONSUMER_GROUP_TARGET_ASSIGNMENT_METADATA,
+)
 
 V = TypeVar("V")
 NEW_MEMBER: Final = CurrentAssignment()

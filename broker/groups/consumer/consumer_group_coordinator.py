@@ -189,16 +189,17 @@ class ConsumerGroupCoordinator:
         if not request.member_id:
             request.member_id = format_uuid(uuid.uuid4().bytes)
 
-        def outcome(served: tuple[HeartbeatResult, int] | None, rejection: RequestError | None) -> None:
+        def outcome(served: tuple[HeartbeatResult, int, bool] | None, rejection: RequestError | None) -> None:
             if served is None:
                 response.finish(None, rejection)
                 return
-            result, changes = served
+            result, changes, is_due = served
             self._volatile_of(group_id).seen_changes = changes
             response.finish(result.response, None)
             if result.replaced_id is not None:
                 self._forget_removed(group_id, [result.replaced_id])
-            self._refresh_regexes_if_due(group_id, result.has_new_regex, may_describe)
+            if is_due:
+                self._refresh_regexes(group_id, may_describe)
 
         self._runtime.schedule(group_id, lambda: self._heartbeat(request, client_id, client_host), outcome)
         return response
@@ -234,7 +235,8 @@ class ConsumerGroupCoordinator:
             ),
         )
         self._set_timers(group, result)
-        return CoordinatorResult([*records, *result.records], (result, changes))
+        is_due = self._is_refresh_due(group, result.has_new_regex)
+        return CoordinatorResult([*records, *result.records], (result, changes, is_due))
 
     def _set_timers(self, group: ConsumerGroup, result: HeartbeatResult) -> None:
         group_id, member, current = group.group_id, result.member, result.current
@@ -266,22 +268,23 @@ class ConsumerGroupCoordinator:
 
     # --- regular expressions --------------------------------------------------------------------------------
 
-    def _refresh_regexes_if_due(
-        self, group_id: str, has_new_regex: bool, may_describe: Callable[[str], bool]
-    ) -> None:
-        group = self._state().group(group_id)
-        if group is None or not group.regex_members:
-            return
-        volatile = self._volatile_of(group_id)
-        now_ms, changes = self._store.time_ms(), self._cluster.changes()
-        if volatile.is_refreshing or not is_refresh_due(
+    def _is_refresh_due(self, group: ConsumerGroup, has_new_regex: bool) -> bool:
+        """Returns whether the expressions are to be evaluated, by the group before the heartbeat."""
+        volatile = self._volatile.get(group.group_id)
+        return is_refresh_due(
             group,
-            now_ms,
-            volatile.refreshed_ms,
+            self._store.time_ms(),
+            NEVER_MS if volatile is None else volatile.refreshed_ms,
             self._cluster.regex_refresh_interval_ms,
-            has_new_topics=has_new_regex or volatile.refreshed_changes != changes,
-        ):
+            has_new_regex=has_new_regex,
+            has_new_topics=volatile is None or volatile.refreshed_changes != self._cluster.changes(),
+        )
+
+    def _refresh_regexes(self, group_id: str, may_describe: Callable[[str], bool]) -> None:
+        volatile = self._volatile_of(group_id)
+        if volatile.is_refreshing:
             return
+        now_ms, changes = self._store.time_ms(), self._cluster.changes()
 
         def operation() -> CoordinatorResult:
             group = self._state().group(group_id)

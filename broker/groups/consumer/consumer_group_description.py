@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from lockstep.broker.groups.consumer.consumer_group import ConsumerGroup
-from lockstep.broker.groups.consumer.consumer_group_records import MemberMetadata
+from lockstep.broker.groups.consumer.consumer_group_records import CurrentAssignment, MemberMetadata
 from lockstep.broker.groups.consumer.subscribed_topics import TopicMetadata
 from lockstep.protocol.messages.consumer_group_describe import (
     Assignment,
@@ -46,10 +46,19 @@ def _member(group: ConsumerGroup, member: MemberMetadata, topics: TopicMetadata)
         client_host=member.client_host,
         subscribed_topic_names=list(member.topics),
         subscribed_topic_regex=member.regex,
-        assignment=_assignment(current.assigned, topics),
+        assignment=_assignment(_owned(current), topics),
         target_assignment=_assignment(group.target_of(member.member_id), topics),
         member_type=CONSUMER_MEMBER,
     )
+
+
+def _owned(current: CurrentAssignment) -> dict[bytes, list[int]]:
+    """All partitions that the member has not given up yet."""
+    found: dict[bytes, list[int]] = {}
+    for partitions in (current.assigned, current.revoked):
+        for topic_id, epochs in partitions.items():
+            found.setdefault(topic_id, []).extend(epochs)
+    return found
 
 
 def _assignment(partitions: Mapping[bytes, Iterable[int]], topics: TopicMetadata) -> Assignment:

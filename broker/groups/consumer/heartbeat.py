@@ -92,7 +92,8 @@ def heartbeat(
     Raises RequestError; then nothing changes.
     """
     member_id = request.member_id
-    if len(group.members) >= context.max_size and member_id not in group.members:
+    is_known = member_id in group.members or group.static_member(request.instance_id) is not None
+    if len(group.members) >= context.max_size and not is_known:
         text = f"The consumer group has reached its maximum capacity of {context.max_size} members."
         raise RequestError(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
     owned: Owned | None = None
@@ -203,6 +204,9 @@ class _Heartbeat:
         group = self._group
         first_epoch = max(group.group_epoch, 1)
         is_changed = self._member.topics != self._found.member.topics or self._is_regex_resolved
+        is_changed = is_changed or self._assignor() != preferred_assignor(
+            group.assignors, self._context.assignors
+        )
         digest = group.epoch.metadata_hash
         if is_changed or self._context.is_metadata_new:
             digest = metadata_hash(self._names(), self._context.topics)
@@ -211,6 +215,19 @@ class _Heartbeat:
         if epoch != group.group_epoch:
             self._records.append(group_epoch_record(group.group_id, GroupEpoch(epoch, digest)))
         return epoch
+
+    def _assignor(self) -> str:
+        """The assignor that the group prefers with this change."""
+        before, after = self._found.member.server_assignor, self._member.server_assignor
+        if before == after and not self._found.is_new:
+            return preferred_assignor(self._group.assignors, self._context.assignors)
+        counts = dict(self._group.assignors)
+        if before is not None:
+            counts[before] -= 1
+        if after is not None:
+            counts[after] = counts.get(after, 0) + 1
+        requested = {name: count for name, count in counts.items() if count}
+        return preferred_assignor(requested, self._context.assignors)
 
     def _names(self) -> set[str]:
         """The names that the group is subscribed to with this change."""
@@ -236,13 +253,8 @@ class _Heartbeat:
         if group_epoch <= group.assignment_epoch or 0 <= since_ms < self._context.assignment_interval_ms:
             return group.assignment_epoch, present
         members, targets = dict(group.members), dict(group.target)
-        assignors = dict(group.assignors)
-        previous = members.pop(replaced_id or member.member_id, None)
+        members.pop(replaced_id or member.member_id, None)
         has_target = targets.pop(replaced_id or member.member_id, None) is not None
-        if previous is not None and previous.server_assignor is not None:
-            assignors[previous.server_assignor] -= 1
-        if member.server_assignor is not None:
-            assignors[member.server_assignor] = assignors.get(member.server_assignor, 0) + 1
         members[member.member_id] = member
         if has_target:
             targets[member.member_id] = present
@@ -252,7 +264,7 @@ class _Heartbeat:
             targets,
             self._regexes,
             self._context.topics,
-            preferred_assignor({name: n for name, n in assignors.items() if n}, self._context.assignors),
+            self._assignor(),
             TargetMetadata(group_epoch, self._context.now_ms),
         )
         self._records += records

@@ -18,11 +18,13 @@ from lockstep.broker.groups.consumer.consumer_group_records import (
     CurrentAssignment,
     GroupEpoch,
     MemberMetadata,
+    TargetMetadata,
     current_record,
     group_epoch_record,
     member_record,
     member_tombstones,
     regex_tombstone,
+    target_metadata_record,
     target_record,
 )
 from lockstep.broker.groups.consumer.current_assignment_builder import Owned
@@ -159,7 +161,8 @@ def leave(
 
 
 def fence(group: ConsumerGroup, member_ids: Collection[str], topics: TopicMetadata) -> list[Record]:
-    """The records that remove members: the group epoch rises by one."""
+    """The records that remove members: the group epoch rises by one, and of the last members the assignment
+    epoch with it."""
     removed = {each: group.members[each] for each in member_ids}
     records: list[Record] = []
     for member_id in removed:
@@ -174,6 +177,9 @@ def fence(group: ConsumerGroup, member_ids: Collection[str], topics: TopicMetada
             names.update(dict.fromkeys(group.regexes[regex].topics))
     epoch = GroupEpoch(group.group_epoch + 1, metadata_hash(names, topics))
     records.append(group_epoch_record(group.group_id, epoch))
+    if len(removed) == len(group.members):
+        # Of no members there is nothing to assign: the next one to join does not wait for the interval.
+        records.append(target_metadata_record(group.group_id, TargetMetadata(epoch.group_epoch)))
     return records
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import re2
 
@@ -49,7 +49,7 @@ def check_regex(regex: str) -> None:
 
 
 @lru_cache(MAX_CACHED_REGEXES)
-def _compiled(regex: str) -> re2._Regexp[str]:
+def _compiled(regex: str) -> Any:
     options = re2.Options()
     options.max_mem = MAX_MEMORY_BYTES
     options.log_errors = False
@@ -66,19 +66,25 @@ def match_names(regex: str, names: Iterable[str]) -> tuple[str, ...]:
 
 
 def is_refresh_due(
-    group: ConsumerGroup, now_ms: int, refreshed_ms: int, interval_ms: int, *, has_new_topics: bool
+    group: ConsumerGroup,
+    now_ms: int,
+    refreshed_ms: int,
+    interval_ms: int,
+    *,
+    has_new_regex: bool,
+    has_new_topics: bool,
 ) -> bool:
     """Returns whether the group's expressions are to be evaluated again.
 
-    Args: refreshed_ms: when this node did so last; the records tell when any node did.
+    Args: refreshed_ms: when this node did so last; the records have when any node did. Where none is resolved
+        an evaluation does not wait.
     """
-    if not group.regex_members:
+    if not has_new_regex and not group.regex_members:
         return False
-    last_ms = max((each.time_ms for each in group.regexes.values()), default=0)
-    last_ms = max(last_ms, refreshed_ms)
-    if now_ms <= last_ms + MIN_REFRESH_INTERVAL_MS:
+    last_ms = max((refreshed_ms, *(each.time_ms for each in group.regexes.values())))
+    if group.regexes and now_ms <= last_ms + MIN_REFRESH_INTERVAL_MS:
         return False
-    is_unresolved = any(each not in group.regexes for each in group.regex_members)
+    is_unresolved = has_new_regex or any(each not in group.regexes for each in group.regex_members)
     return is_unresolved or has_new_topics or now_ms > last_ms + interval_ms
 
 

@@ -62,12 +62,39 @@ def test_row_1_a_join_within_the_interval_computes_nothing_until_a_heartbeat_aft
     assert world.state() == ("Reconciling", 3, 3)
 
 
-def test_row_1_a_member_that_leaves_and_comes_back_at_once_gets_nothing(world: ConsumerWorld) -> None:
+def test_the_last_member_that_leaves_and_comes_back_at_once_gets_all(world: ConsumerWorld) -> None:
+    """As Kafka 4.4.0, which writes an assignment of the time 0; 4.3.1 gave it nothing."""
     world.join("a")
     assert outcome(world.beat("a", -1)) == (E.NONE, -1)
+    assert world.state() == ("Empty", 3, 3)
     response = world.join("a")
-    assert (outcome(response), world.assigned(response)) == ((E.NONE, 2), {})
-    assert world.state() == ("Assigning", 4, 2)
+    assert (outcome(response), world.assigned(response)) == ((E.NONE, 4), ALL)
+
+
+def test_another_preferred_assignor_raises_the_epoch(world: ConsumerWorld) -> None:
+    assert outcome(world.join("a", [], server_assignor="uniform")) == (E.NONE, 1)
+    assert outcome(world.join("b", [], group="h", server_assignor="range")) == (E.NONE, 2)
+    world.advance(1_000)
+    assert outcome(world.beat("a", 1, server_assignor="range")) == (E.NONE, 2)
+    assert outcome(world.beat("a", 2, server_assignor="range")) == (E.NONE, 2)
+
+
+def test_a_member_is_described_with_what_it_has_to_give_up(world: ConsumerWorld) -> None:
+    world.join("a")
+    world.advance(1_000)
+    world.join("b")
+    world.beat("a", 2)
+    (topic,) = world.describe().members[0].assignment.topic_partitions
+    assert topic.partitions == [0, 1, 2, 3]
+
+
+def test_a_regex_is_evaluated_at_once_where_none_is_resolved() -> None:
+    world = ConsumerWorld(FakeTopics(t=1, u=1))
+    world.join("a", None, regex="t")
+    world.beat("a", -1)
+    world.advance(1_000)
+    world.join("a", None, regex="u")
+    assert set(world.group().regexes) == {"u"}
 
 
 @pytest.mark.parametrize("own", [False, True])
@@ -515,7 +542,7 @@ def test_row_12_leave_group_removes_a_member_of_the_consumer_protocol(world: Con
     world.loop.turn()
     found = [each.error_code for each in pending.response.members]
     assert found == [E.NONE, E.UNKNOWN_MEMBER_ID, E.NONE, E.UNKNOWN_MEMBER_ID]
-    assert world.state() == ("Empty", 4, 2)
+    assert world.state() == ("Empty", 4, 4)
 
 
 def test_row_13_a_consumer_group_is_no_classic_one(world: ConsumerWorld) -> None:
