@@ -512,7 +512,7 @@ class GroupCoordinator:
         """ListGroups: every group."""
         ids = dict.fromkeys([*self._rebalancers, *self._store.state.group_ids()])
         classic = [self._listed(each) for each in ids if self.consumer.group(each) is None]
-        return [*classic, *self.consumer.listed()]
+        return [*classic, *self.consumer.list_groups()]
 
     def _listed(self, group_id: str) -> ListedGroup:
         rebalancer = self._rebalancers.get(group_id)

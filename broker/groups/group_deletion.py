@@ -58,7 +58,7 @@ class GroupDeletions:
     def _write(self, group_id: str, done: Callable[[ErrorCode], None]) -> None:
         count = len(self._store.state.topic_partitions(group_id))
 
-        def written(error: ErrorCode) -> None:
+        def on_written(error: ErrorCode) -> None:
             left = self._store.state.topic_partitions(group_id)
             if error is ErrorCode.NONE and left and not self._pending.get(group_id, True):
                 self._write(group_id, done)  # commits that were under way before, and were not visible yet
@@ -70,13 +70,13 @@ class GroupDeletions:
             done(error)
 
         def on_end(_: object, rejection: RequestError | None) -> None:
-            written(ErrorCode.NONE if rejection is None else rejection.error)
+            on_written(ErrorCode.NONE if rejection is None else rejection.error)
 
         if self._consumer.has(group_id):
             self._consumer.end(group_id, lambda: self._offset_tombstones(group_id), on_end)
         else:
             records = [*self._offset_tombstones(group_id), group_record(group_id, None)]
-            self._store.append(group_id, records, written)
+            self._store.append(group_id, records, on_written)
 
     def _offset_tombstones(self, group_id: str) -> list[Record]:
         offsets = self._store.state.topic_partitions(group_id)

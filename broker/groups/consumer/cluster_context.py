@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from lockstep.broker.groups.consumer.subscribed_topics import TopicMetadata, TopicView
+from lockstep.broker.groups.consumer.subscribed_topics import TopicDescriber, TopicView
 from lockstep.broker.settings.config import Settings
 
 SESSION_TIMEOUT: Final = "consumer.session.timeout.ms"
@@ -32,7 +32,7 @@ class ClusterContext:
 
     def __init__(
         self,
-        topics: TopicMetadata,
+        topics: TopicDescriber,
         settings: Callable[[], Settings],
         configs: Callable[[str], Mapping[str, str]],
         changes: Callable[[], int],

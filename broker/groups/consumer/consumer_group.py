@@ -15,10 +15,10 @@ from typing import Final, TypeVar
 from lockstep.broker.groups.classic_group import MEMBER_BYTES, group_bytes, text_bytes
 from lockstep.broker.groups.consumer.consumer_group_records import (
     NO_PARTITIONS,
+    ConsumerGroupMember,
     CurrentAssignment,
     EpochsByPartition,
     GroupEpoch,
-    MemberMetadata,
     Partitions,
     ResolvedRegex,
     TargetMetadata,
@@ -79,7 +79,7 @@ class ConsumerGroup:
         self.group_id = group_id
         self.epoch = GroupEpoch()
         self.target_metadata = TargetMetadata()
-        self.members: dict[str, MemberMetadata] = {}
+        self.members: dict[str, ConsumerGroupMember] = {}
         self.current: dict[str, CurrentAssignment] = {}
         """By member id; a member without one is new (`current_of`)."""
         self.target: dict[str, Partitions] = {}
@@ -127,7 +127,7 @@ class ConsumerGroup:
         """Returns the partitions that a member is to have."""
         return self.target.get(member_id, NO_PARTITIONS)
 
-    def static_member(self, instance_id: str | None) -> MemberMetadata | None:
+    def static_member(self, instance_id: str | None) -> ConsumerGroupMember | None:
         """Returns the member with this instance id."""
         member_id = None if instance_id is None else self.static_ids.get(instance_id)
         return None if member_id is None else self.members.get(member_id)
@@ -179,7 +179,7 @@ class ConsumerGroup:
             self.records[key] = value
             self.memory_bytes += RECORD_COPIES * (len(key) + len(value))
 
-    def _apply_member(self, member_id: str, member: MemberMetadata | None) -> None:
+    def _apply_member(self, member_id: str, member: ConsumerGroupMember | None) -> None:
         before = self.members.get(member_id)
         if before is not None:
             self._count(before, -1)
@@ -193,7 +193,7 @@ class ConsumerGroup:
         self.memory_bytes += MEMBER_BYTES * ((member is not None) - (before is not None))
         self._note_reconciled(member_id)
 
-    def _count(self, member: MemberMetadata, change: int) -> None:
+    def _count(self, member: ConsumerGroupMember, change: int) -> None:
         self.memory_bytes += change * text_bytes(member.member_id)
         for name in member.topics:
             _add(self.topic_members, name, change)

@@ -72,7 +72,7 @@ class ClassicGroups(Protocol):
 
 
 class _VolatileState:
-    """What is known of one group besides its records, and lost with the leadership."""
+    """The state of one group besides its records, which ends with the leadership."""
 
     __slots__ = ("is_refreshing", "refreshed_changes", "refreshed_ms", "seen_changes")
 
@@ -152,7 +152,7 @@ class ConsumerGroupCoordinator:
         assignor = preferred_assignor(group.assignors, self._cluster.assignors)
         return describe(group, self._cluster.topics, assignor)
 
-    def listed(self) -> list[ListedGroup]:
+    def list_groups(self) -> list[ListedGroup]:
         """ListGroups: every group of this kind."""
         return [
             ListedGroup(

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from lockstep.broker.groups.consumer.consumer_group import ConsumerGroup
-from lockstep.broker.groups.consumer.consumer_group_records import CurrentAssignment, MemberMetadata
-from lockstep.broker.groups.consumer.subscribed_topics import TopicMetadata
+from lockstep.broker.groups.consumer.consumer_group_records import ConsumerGroupMember, CurrentAssignment
+from lockstep.broker.groups.consumer.subscribed_topics import TopicDescriber
 from lockstep.protocol.messages.consumer_group_describe import (
     Assignment,
     DescribedGroup,
@@ -23,7 +23,7 @@ CONSUMER_MEMBER: Final = 1
 """The type of a member that speaks the consumer protocol; 0 is the classic one's."""
 
 
-def describe(group: ConsumerGroup, topics: TopicMetadata, assignor: str) -> DescribedGroup:
+def describe(group: ConsumerGroup, topics: TopicDescriber, assignor: str) -> DescribedGroup:
     """The group's description. Args: assignor: the one that the group prefers now."""
     return DescribedGroup(
         group_id=group.group_id,
@@ -35,7 +35,7 @@ def describe(group: ConsumerGroup, topics: TopicMetadata, assignor: str) -> Desc
     )
 
 
-def _member(group: ConsumerGroup, member: MemberMetadata, topics: TopicMetadata) -> Member:
+def _member(group: ConsumerGroup, member: ConsumerGroupMember, topics: TopicDescriber) -> Member:
     current = group.current_of(member.member_id)
     return Member(
         member_id=member.member_id,
@@ -46,13 +46,13 @@ def _member(group: ConsumerGroup, member: MemberMetadata, topics: TopicMetadata)
         client_host=member.client_host,
         subscribed_topic_names=list(member.topics),
         subscribed_topic_regex=member.regex,
-        assignment=_assignment(_owned(current), topics),
+        assignment=_assignment(_find_owned(current), topics),
         target_assignment=_assignment(group.target_of(member.member_id), topics),
         member_type=CONSUMER_MEMBER,
     )
 
 
-def _owned(current: CurrentAssignment) -> dict[bytes, list[int]]:
+def _find_owned(current: CurrentAssignment) -> dict[bytes, list[int]]:
     """All partitions that the member has not given up yet."""
     found: dict[bytes, list[int]] = {}
     for partitions in (current.assigned, current.revoked):
@@ -61,7 +61,7 @@ def _owned(current: CurrentAssignment) -> dict[bytes, list[int]]:
     return found
 
 
-def _assignment(partitions: Mapping[bytes, Iterable[int]], topics: TopicMetadata) -> Assignment:
+def _assignment(partitions: Mapping[bytes, Iterable[int]], topics: TopicDescriber) -> Assignment:
     return Assignment(
         topic_partitions=[
             TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=sorted(partitions[topic_id]))

@@ -1,6 +1,6 @@
 """The records of a consumer group in `__consumer_offsets`, and their content as objects.
 
-Owns: the frozen objects that a record comes to (`MemberMetadata`, `CurrentAssignment`, `ResolvedRegex`,
+Owns: the frozen objects that a record comes to (`ConsumerGroupMember`, `CurrentAssignment`, `ResolvedRegex`,
 `TargetMetadata`) and the way to and from keys and values. Invariants: bytes are those of Kafka 4.4.0's group
 coordinator, version 0 of each record; topics and partitions are written in order, so that equal objects have
 equal bytes. Does not: know a group (`consumer_group.py`). Source: Kafka's GroupCoordinatorRecordHelpers.
@@ -75,7 +75,7 @@ LEFT_STATIC_EPOCH: Final = -2
 
 
 class MemberState(IntEnum):
-    """How far a member is with its reconciliation; values are those of the record."""
+    """The state of a member's reconciliation; values are those of the record."""
 
     STABLE = 1
     UNREVOKED_PARTITIONS = 2
@@ -84,7 +84,7 @@ class MemberState(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class MemberMetadata:
+class ConsumerGroupMember:
     """A member's identity and subscription."""
 
     member_id: str
@@ -150,7 +150,7 @@ def group_epoch_record(group_id: str, epoch: GroupEpoch) -> Record:
     return _record(ConsumerGroupMetadataKey(group_id=group_id), value)
 
 
-def member_record(group_id: str, member: MemberMetadata) -> Record:
+def member_record(group_id: str, member: ConsumerGroupMember) -> Record:
     """A member's identity and subscription."""
     value = ConsumerGroupMemberMetadataValue(
         instance_id=member.instance_id,
@@ -255,14 +255,14 @@ def read_key(kind: int, key: bytes) -> tuple[str, str]:
 
 def read_group_epoch(value: bytes) -> GroupEpoch:
     """Raises MalformedMessage, UnknownGroupRecord."""
-    read = _decoded(ConsumerGroupMetadataValue, value)
+    read = _decode_value(ConsumerGroupMetadataValue, value)
     return GroupEpoch(read.epoch, read.metadata_hash)
 
 
-def read_member(member_id: str, value: bytes) -> MemberMetadata:
+def read_member(member_id: str, value: bytes) -> ConsumerGroupMember:
     """Raises MalformedMessage, UnknownGroupRecord."""
-    read = _decoded(ConsumerGroupMemberMetadataValue, value)
-    return MemberMetadata(
+    read = _decode_value(ConsumerGroupMemberMetadataValue, value)
+    return ConsumerGroupMember(
         member_id,
         read.instance_id,
         read.rack_id,
@@ -277,20 +277,20 @@ def read_member(member_id: str, value: bytes) -> MemberMetadata:
 
 def read_target_metadata(value: bytes) -> TargetMetadata:
     """Raises MalformedMessage, UnknownGroupRecord."""
-    read = _decoded(ConsumerGroupTargetAssignmentMetadataValue, value)
+    read = _decode_value(ConsumerGroupTargetAssignmentMetadataValue, value)
     return TargetMetadata(read.assignment_epoch, read.assignment_timestamp)
 
 
 def read_target(value: bytes) -> Partitions:
     """Raises MalformedMessage, UnknownGroupRecord."""
-    read = _decoded(ConsumerGroupTargetAssignmentMemberValue, value)
+    read = _decode_value(ConsumerGroupTargetAssignmentMemberValue, value)
     return {each.topic_id: tuple(each.partitions) for each in read.topic_partitions}
 
 
 def read_current(value: bytes) -> CurrentAssignment:
     """A record without the partitions' epochs, of an older Kafka, counts as if the member got all of them at
     its present epoch. Raises MalformedMessage, UnknownGroupRecord."""
-    read = _decoded(ConsumerGroupCurrentMemberAssignmentValue, value)
+    read = _decode_value(ConsumerGroupCurrentMemberAssignmentValue, value)
     try:
         state = MemberState(read.state)
     except ValueError:
@@ -306,7 +306,7 @@ def read_current(value: bytes) -> CurrentAssignment:
 
 def read_regex(value: bytes) -> ResolvedRegex:
     """Raises MalformedMessage, UnknownGroupRecord."""
-    read = _decoded(ConsumerGroupRegularExpressionValue, value)
+    read = _decode_value(ConsumerGroupRegularExpressionValue, value)
     return ResolvedRegex(tuple(sorted(set(read.topics))), read.version, read.timestamp)
 
 
@@ -324,7 +324,7 @@ def _read_epochs(topics: list[CurrentTopicPartitions], member_epoch: int) -> Epo
 T = TypeVar("T", bound=Struct)
 
 
-def _decoded(cls: type[T], value: bytes) -> T:
+def _decode_value(cls: type[T], value: bytes) -> T:
     if len(value) < 2:
         raise MalformedMessage("a value without a version")
     version = int.from_bytes(value[:2], "big", signed=True)

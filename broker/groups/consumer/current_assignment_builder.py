@@ -106,7 +106,7 @@ class _Step:
             if not self._is_subscribed(topic_id):
                 revoked.setdefault(topic_id, {}).update(epochs)
         if self.owns_any(revoked):
-            return self._moved(current.member_epoch, MemberState.UNREVOKED_PARTITIONS, assigned, revoked)
+            return self._move_to(current.member_epoch, MemberState.UNREVOKED_PARTITIONS, assigned, revoked)
         return replace(current, previous_member_epoch=current.member_epoch, assigned=assigned)
 
     def reconcile(self, member_epoch: int | None = None) -> CurrentAssignment:
@@ -135,13 +135,13 @@ class _Step:
                 else:
                     given.setdefault(topic_id, []).append(partition)
         if revoked and self.owns_any(revoked):
-            return self._moved(member_epoch, MemberState.UNREVOKED_PARTITIONS, assigned, revoked)
+            return self._move_to(member_epoch, MemberState.UNREVOKED_PARTITIONS, assigned, revoked)
         for topic_id, partitions in given.items():
             assigned.setdefault(topic_id, {}).update(dict.fromkeys(partitions, self._assignment_epoch))
         state = MemberState.UNRELEASED_PARTITIONS if has_unreleased else MemberState.STABLE
-        return self._moved(self._assignment_epoch, state, assigned, NO_EPOCHS)
+        return self._move_to(self._assignment_epoch, state, assigned, NO_EPOCHS)
 
-    def _moved(
+    def _move_to(
         self,
         member_epoch: int,
         state: MemberState,

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 
 from lockstep.broker.groups.consumer.consumer_group import ConsumerGroup
 from lockstep.broker.groups.consumer.consumer_group_records import (
+    ConsumerGroupMember,
     CurrentAssignment,
     GroupEpoch,
-    MemberMetadata,
     MemberState,
     Partitions,
     ResolvedRegex,
@@ -36,7 +36,7 @@ from lockstep.broker.groups.consumer.membership import FoundMember, find_member
 from lockstep.broker.groups.consumer.request_checks import JOIN_EPOCH
 from lockstep.broker.groups.consumer.subscribed_regex import check_regex
 from lockstep.broker.groups.consumer.subscribed_topics import (
-    TopicMetadata,
+    TopicDescriber,
     is_subscribed,
     metadata_hash,
 )
@@ -56,7 +56,7 @@ from lockstep.protocol.messages.consumer_group_heartbeat import (
 class HeartbeatContext:
     """The inputs of a heartbeat besides its request."""
 
-    topics: TopicMetadata
+    topics: TopicDescriber
     now_ms: int
     client_id: str
     client_host: str
@@ -75,7 +75,7 @@ class HeartbeatResult:
 
     records: list[Record]
     response: ConsumerGroupHeartbeatResponse
-    member: MemberMetadata
+    member: ConsumerGroupMember
     current: CurrentAssignment
     is_moved: bool
     """True if the member's current assignment changed."""
@@ -145,7 +145,7 @@ class _Heartbeat:
             self._change_regex(before.regex, member.regex)
         group_epoch = self._next_group_epoch()
         assignment_epoch, target = self._target(group_epoch)
-        current = self._reconciled(assignment_epoch, target)
+        current = self._reconcile(assignment_epoch, target)
         is_moved = current != self._found.current
         if is_moved:
             self._records.append(current_record(self._group.group_id, member.member_id, current))
@@ -162,7 +162,7 @@ class _Heartbeat:
 
     # --- the member -----------------------------------------------------------------------------------------
 
-    def _updated_member(self) -> MemberMetadata:
+    def _updated_member(self) -> ConsumerGroupMember:
         request, before = self._request, self._found.member
         topics, regex = before.topics, before.regex
         if request.subscribed_topic_names is not None:
@@ -172,7 +172,7 @@ class _Heartbeat:
         if request.subscribed_topic_regex is not None:
             regex = request.subscribed_topic_regex
         timeout_ms = request.rebalance_timeout_ms
-        return MemberMetadata(
+        return ConsumerGroupMember(
             before.member_id,
             before.instance_id if request.instance_id is None else request.instance_id,
             before.rack_id if request.rack_id is None else request.rack_id,
@@ -270,7 +270,7 @@ class _Heartbeat:
         self._records += records
         return group_epoch, target.get(member.member_id, {})
 
-    def _reconciled(self, assignment_epoch: int, target: Partitions) -> CurrentAssignment:
+    def _reconcile(self, assignment_epoch: int, target: Partitions) -> CurrentAssignment:
         current, member = self._found.current, self._member
 
         def subscribes(topic_id: bytes) -> bool:

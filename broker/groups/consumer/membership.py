@@ -15,9 +15,9 @@ from typing import NamedTuple
 from lockstep.broker.groups.consumer.consumer_group import ConsumerGroup
 from lockstep.broker.groups.consumer.consumer_group_records import (
     LEFT_STATIC_EPOCH,
+    ConsumerGroupMember,
     CurrentAssignment,
     GroupEpoch,
-    MemberMetadata,
     TargetMetadata,
     current_record,
     group_epoch_record,
@@ -29,7 +29,7 @@ from lockstep.broker.groups.consumer.consumer_group_records import (
 )
 from lockstep.broker.groups.consumer.current_assignment_builder import Owned
 from lockstep.broker.groups.consumer.request_checks import JOIN_EPOCH
-from lockstep.broker.groups.consumer.subscribed_topics import TopicMetadata, metadata_hash
+from lockstep.broker.groups.consumer.subscribed_topics import TopicDescriber, metadata_hash
 from lockstep.broker.groups.group_records import Record
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
@@ -38,7 +38,7 @@ from lockstep.protocol.errors import ErrorCode
 class FoundMember(NamedTuple):
     """The member of a request."""
 
-    member: MemberMetadata
+    member: ConsumerGroupMember
     current: CurrentAssignment
     replaced_id: str | None = None
     """The static member whose place it takes."""
@@ -58,7 +58,7 @@ def find_member(
     if member is None:
         if member_epoch != JOIN_EPOCH:
             raise unknown_member(group, member_id)
-        return FoundMember(MemberMetadata(member_id), CurrentAssignment(), is_new=True)
+        return FoundMember(ConsumerGroupMember(member_id), CurrentAssignment(), is_new=True)
     current = group.current_of(member_id)
     check_epoch(current, member_epoch, owned)
     return FoundMember(member, current)
@@ -77,7 +77,7 @@ def _find_static(
         member = group.members.get(member_id)
         if member is not None:
             return FoundMember(member, group.current_of(member_id))
-        return FoundMember(MemberMetadata(member_id), CurrentAssignment(), is_new=True)
+        return FoundMember(ConsumerGroupMember(member_id), CurrentAssignment(), is_new=True)
     left = group.current_of(present.member_id)
     if left.member_epoch != LEFT_STATIC_EPOCH:
         raise RequestError(
@@ -122,7 +122,9 @@ def _is_subset(owned: Owned | None, current: CurrentAssignment) -> bool:
     )
 
 
-def require_static(member: MemberMetadata | None, member_id: str, instance_id: str) -> MemberMetadata:
+def require_static(
+    member: ConsumerGroupMember | None, member_id: str, instance_id: str
+) -> ConsumerGroupMember:
     """The static member, if this member id still has its instance id. Raises RequestError."""
     if member is None:
         raise RequestError(ErrorCode.UNKNOWN_MEMBER_ID, f"Instance id {instance_id} is unknown.")
@@ -145,7 +147,7 @@ def unknown_member(group: ConsumerGroup, member_id: str) -> RequestError:
 
 
 def leave(
-    group: ConsumerGroup, member_id: str, instance_id: str | None, member_epoch: int, topics: TopicMetadata
+    group: ConsumerGroup, member_id: str, instance_id: str | None, member_epoch: int, topics: TopicDescriber
 ) -> list[Record]:
     """The records of a member that leaves, for good or (a static one, epoch -2) to come back. Raises
     RequestError."""
@@ -160,7 +162,7 @@ def leave(
     return fence(group, [member_id], topics)
 
 
-def fence(group: ConsumerGroup, member_ids: Collection[str], topics: TopicMetadata) -> list[Record]:
+def fence(group: ConsumerGroup, member_ids: Collection[str], topics: TopicDescriber) -> list[Record]:
     """The records that remove members: the group epoch rises by one, and of the last members the assignment
     epoch with it."""
     removed = {each: group.members[each] for each in member_ids}
@@ -183,7 +185,7 @@ def fence(group: ConsumerGroup, member_ids: Collection[str], topics: TopicMetada
     return records
 
 
-def _count_of(members: Mapping[str, MemberMetadata], name: str, attribute: str) -> int:
+def _count_of(members: Mapping[str, ConsumerGroupMember], name: str, attribute: str) -> int:
     if attribute == "regex":
         return sum(each.regex == name for each in members.values())
     return sum(name in each.topics for each in members.values())

@@ -1,4 +1,4 @@
-"""Which members of a consumer group may commit and fetch offsets: the checks of their epochs.
+"""The checks of member epochs where members of a consumer group commit and fetch offsets.
 
 Pure. A commit with the member's present epoch may name any partition; one with an earlier epoch only
 partitions that the member has had since that epoch or longer (KIP-1251), so that what it read before a

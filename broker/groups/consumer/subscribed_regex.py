@@ -22,7 +22,7 @@ from lockstep.broker.groups.consumer.consumer_group_records import (
     group_epoch_record,
     regex_record,
 )
-from lockstep.broker.groups.consumer.subscribed_topics import TopicMetadata, metadata_hash
+from lockstep.broker.groups.consumer.subscribed_topics import TopicDescriber, metadata_hash
 from lockstep.broker.groups.group_records import Record
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
@@ -37,7 +37,7 @@ MAX_MEMORY_BYTES: Final = 1 << 20
 def check_regex(regex: str) -> None:
     """Rejects what is no regular expression of RE2. Raises RequestError."""
     try:
-        _compiled(regex)
+        _compile_regex(regex)
     except re2.error as error:
         problem = error.args[0] if error.args else ""
         if isinstance(problem, bytes):
@@ -49,7 +49,7 @@ def check_regex(regex: str) -> None:
 
 
 @lru_cache(MAX_CACHED_REGEXES)
-def _compiled(regex: str) -> Any:
+def _compile_regex(regex: str) -> Any:
     options = re2.Options()
     options.max_mem = MAX_MEMORY_BYTES
     options.log_errors = False
@@ -59,7 +59,7 @@ def _compiled(regex: str) -> Any:
 def match_names(regex: str, names: Iterable[str]) -> tuple[str, ...]:
     """The names that an expression matches as a whole, in order; none for an invalid one."""
     try:
-        compiled = _compiled(regex)
+        compiled = _compile_regex(regex)
     except re2.error:
         return ()
     return tuple(sorted(each for each in names if compiled.fullmatch(each) is not None))
@@ -90,7 +90,7 @@ def is_refresh_due(
 
 def refresh(
     group: ConsumerGroup,
-    topics: TopicMetadata,
+    topics: TopicDescriber,
     may_describe: Callable[[str], bool],
     version: int,
     now_ms: int,

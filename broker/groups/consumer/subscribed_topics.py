@@ -1,7 +1,7 @@
 """The topics that a group or a member is subscribed to, as the metadata has them now.
 
-Owns: `TopicMetadata` (the cluster's topics, as the rules see them) and the hash by which a group notices that
-its topics have changed. Invariant: the hash of no existing topic is 0. The hash is this broker's own, not
+Owns: `TopicDescriber` (the cluster's topics, as the rules see them) and the hash by which a group notices
+that its topics have changed. Invariant: the hash of no existing topic is 0. The hash is this broker's own, not
 Kafka's: whoever takes a group over with another one raises the group epoch once. Source: Kafka's
 ModernGroup.computeMetadataHash, TopicIds.
 """
@@ -13,7 +13,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from typing import Protocol
 
-from lockstep.broker.groups.consumer.consumer_group_records import MemberMetadata, ResolvedRegex
+from lockstep.broker.groups.consumer.consumer_group_records import ConsumerGroupMember, ResolvedRegex
 
 
 class TopicView(Protocol):
@@ -27,7 +27,7 @@ class TopicView(Protocol):
     def partitions(self) -> Sized: ...
 
 
-class TopicMetadata(Protocol):
+class TopicDescriber(Protocol):
     """The topics that clients can see; `broker/metadata/metadata_cache.py`."""
 
     def topic(self, name: str | None) -> TopicView | None: ...
@@ -35,7 +35,7 @@ class TopicMetadata(Protocol):
     def topics(self) -> Sequence[TopicView]: ...
 
 
-def metadata_hash(names: Iterable[str], topics: TopicMetadata) -> int:
+def metadata_hash(names: Iterable[str], topics: TopicDescriber) -> int:
     """Hashes ids and partition counts of the named topics that exist; 0 for none."""
     found = sorted(
         (topic.name, topic.topic_id, len(topic.partitions))
@@ -51,20 +51,20 @@ def metadata_hash(names: Iterable[str], topics: TopicMetadata) -> int:
     return int.from_bytes(digest.digest(), "big", signed=True)
 
 
-def names_of(member: MemberMetadata, regexes: Mapping[str, ResolvedRegex]) -> Iterable[str]:
+def names_of(member: ConsumerGroupMember, regexes: Mapping[str, ResolvedRegex]) -> Iterable[str]:
     """The names that a member is subscribed to, each once; a regular expression that is not resolved yet
     matches nothing."""
     resolved = regexes.get(member.regex) if member.regex else None
     return member.topics if resolved is None else dict.fromkeys((*member.topics, *resolved.topics))
 
 
-def ids_of(names: Iterable[str], topics: TopicMetadata) -> dict[bytes, int]:
+def ids_of(names: Iterable[str], topics: TopicDescriber) -> dict[bytes, int]:
     """The ids of the named topics that exist, with their partition counts."""
     return {topic.topic_id: len(topic.partitions) for topic in map(topics.topic, names) if topic is not None}
 
 
 def is_subscribed(
-    topic_id: bytes, member: MemberMetadata, regexes: Mapping[str, ResolvedRegex], topics: TopicMetadata
+    topic_id: bytes, member: ConsumerGroupMember, regexes: Mapping[str, ResolvedRegex], topics: TopicDescriber
 ) -> bool:
     """Returns whether the topic exists and the member is subscribed to it."""
     topic = topics.topic_by_id(topic_id)

@@ -13,7 +13,7 @@ from typing import Final
 from lockstep.broker.groups.consumer.assignor import RANGE, UNIFORM, Assignor, MemberSpec
 from lockstep.broker.groups.consumer.consumer_group import ConsumerGroup
 from lockstep.broker.groups.consumer.consumer_group_records import (
-    MemberMetadata,
+    ConsumerGroupMember,
     Partitions,
     ResolvedRegex,
     TargetMetadata,
@@ -21,7 +21,7 @@ from lockstep.broker.groups.consumer.consumer_group_records import (
     target_record,
 )
 from lockstep.broker.groups.consumer.range_assignor import assign_ranges
-from lockstep.broker.groups.consumer.subscribed_topics import TopicMetadata, ids_of, names_of
+from lockstep.broker.groups.consumer.subscribed_topics import TopicDescriber, ids_of, names_of
 from lockstep.broker.groups.consumer.uniform_assignor import assign_uniformly
 from lockstep.broker.groups.group_records import Record
 
@@ -35,10 +35,10 @@ def preferred_assignor(requested: Mapping[str, int], configured: Sequence[str]) 
 
 def next_target(
     group: ConsumerGroup,
-    members: Mapping[str, MemberMetadata],
+    members: Mapping[str, ConsumerGroupMember],
     targets: Mapping[str, Partitions],
     regexes: Mapping[str, ResolvedRegex],
-    topics: TopicMetadata,
+    topics: TopicDescriber,
     assignor_name: str,
     metadata: TargetMetadata,
 ) -> tuple[dict[str, Partitions], list[Record]]:

@@ -34,7 +34,7 @@ def assign_uniformly(members: Mapping[str, MemberSpec], topics: Mapping[bytes, i
 def _keep_valid(
     members: Mapping[str, MemberSpec], topics: Mapping[bytes, int]
 ) -> tuple[dict[str, dict[TopicPartition, None]], list[TopicPartition]]:
-    """What each member has and may keep, and the subscribed partitions that nobody has, in order."""
+    """Returns the valid partitions of each member, and the subscribed ones without a member, in order."""
     kept: dict[str, dict[TopicPartition, None]] = {}
     taken: set[TopicPartition] = set()
     subscribed: set[bytes] = set()

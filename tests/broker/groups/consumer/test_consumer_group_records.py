@@ -7,9 +7,9 @@ import pytest
 from lockstep.broker.groups.consumer import consumer_group_records as records
 from lockstep.broker.groups.consumer.consumer_group import ConsumerGroup
 from lockstep.broker.groups.consumer.consumer_group_records import (
+    ConsumerGroupMember,
     CurrentAssignment,
     GroupEpoch,
-    MemberMetadata,
     MemberState,
     ResolvedRegex,
     TargetMetadata,
@@ -19,12 +19,12 @@ from lockstep.broker.groups.group_records import Record, UnknownGroupRecord
 from lockstep.protocol.primitives import MalformedMessage
 
 T = bytes(range(16))
-MEMBER = MemberMetadata("m", "i", "r", "c", "/h", ("a", "b"), "x.*", 7, "range")
+MEMBER = ConsumerGroupMember("m", "i", "r", "c", "/h", ("a", "b"), "x.*", 7, "range")
 CURRENT = CurrentAssignment(5, 4, MemberState.UNREVOKED_PARTITIONS, {T: {0: 4, 2: 5}}, {T: {1: 3}})
 
 
-@pytest.mark.parametrize("member", [MEMBER, MemberMetadata("m")])
-def test_a_member_there_and_back(member: MemberMetadata) -> None:
+@pytest.mark.parametrize("member", [MEMBER, ConsumerGroupMember("m")])
+def test_a_member_there_and_back(member: ConsumerGroupMember) -> None:
     key, value = records.member_record("g", member)
     assert records.read_key(5, key) == ("g", "m")
     assert value is not None and records.read_member("m", value) == member

@@ -8,8 +8,8 @@ import pytest
 
 from lockstep.broker.groups.consumer.consumer_group import ConsumerGroup
 from lockstep.broker.groups.consumer.consumer_group_records import (
+    ConsumerGroupMember,
     CurrentAssignment,
-    MemberMetadata,
     MemberState,
     current_record,
     member_record,
@@ -28,7 +28,7 @@ def group() -> ConsumerGroup:
     found = ConsumerGroup("g")
     current = CurrentAssignment(5, 4, MemberState.UNREVOKED_PARTITIONS, {T: {0: 3, 1: 5}}, {T: {2: 3}})
     for kind, (key, value) in (
-        (5, member_record("g", MemberMetadata("m"))),
+        (5, member_record("g", ConsumerGroupMember("m"))),
         (8, current_record("g", "m", current)),
     ):
         found.apply(kind, key, "m", value)
