@@ -463,7 +463,7 @@ class GroupCoordinator:
         rebalancer = self._rebalancers.get(group_id)
         return rebalancer is None or rebalancer.group.state is State.EMPTY
 
-    def has_settled(self, group_id: str) -> bool:
+    def is_rebalanced(self, group_id: str) -> bool:
         """Returns whether the subscriptions of a group with members are those that it consumes by."""
         rebalancer = self._rebalancers.get(group_id)
         return rebalancer is None or rebalancer.group.state is State.STABLE

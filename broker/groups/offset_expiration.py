@@ -168,7 +168,7 @@ def expired(
     if not old or coordinator.is_empty(group_id):
         return old
     subscribed = coordinator.subscribed_topics(group_id)
-    if subscribed is None or not coordinator.has_settled(group_id):
+    if subscribed is None or not coordinator.is_rebalanced(group_id):
         return []
     return [each for each in old if each[0] not in subscribed]
 
