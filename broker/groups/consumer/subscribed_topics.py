@@ -1,8 +1,8 @@
 """The topics that a group or a member is subscribed to, as the metadata has them now.
 
 Owns: `TopicDescriber` (the cluster's topics, as the rules see them) and the hash by which a group notices
-that its topics have changed. Invariant: the hash of no existing topic is 0. The hash is this broker's own, not
-Kafka's: whoever takes a group over with another one raises the group epoch once. Source: Kafka's
+that its topics have changed. Invariant: the hash of no existing topic is 0. The hash is this broker's own,
+not Kafka's: a group that another broker wrote rises by one epoch. Source: Kafka's
 ModernGroup.computeMetadataHash, TopicIds.
 """
 

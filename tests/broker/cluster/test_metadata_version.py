@@ -109,7 +109,7 @@ async def test_what_is_newer_waits_until_the_last_node_is_upgraded(
     assert (await cluster.status(1)) == {
         "version": UNREPORTED_VERSION,
         "latest": LATEST_VERSION,
-        "features_to_come": ["SCRAM users", "ACLs", "delegation tokens", "client quotas"],
+        "features_to_come": ["SCRAM users", "ACLs", "delegation tokens", "client quotas", "consumer groups"],
         "waits_for": [{"node": 3, "supports": UNREPORTED_VERSION}],
     }
     for broker in cluster.brokers.values():
