@@ -328,10 +328,13 @@ class Client(ABC):
         assignor: str | None = None,
         instance_id: str | None = None,
         session_timeout_ms: int = 10_000,
+        protocol: str = "classic",
     ) -> Member:
         """Subscribe within a group. `start`: where a partition without a committed offset begins; `assignor`:
         "range", "roundrobin", "cooperative-sticky" (abilities "roundrobin", "cooperative"); `instance_id`: a
         static member (ability "static members"). Heartbeats come at least every session_timeout_ms / 4.
+        `protocol` "consumer" is that of KIP-848, which Java 4 and librdkafka speak: the broker assigns, by
+        "range" or "uniform", decides on the intervals and evaluates a topic that begins with "^" as RE2.
         """
         settings: dict[str, Any] = {
             "group.id": group,
@@ -344,6 +347,11 @@ class Client(ABC):
             settings["partition.assignment.strategy"] = assignor
         if instance_id is not None:
             settings["group.instance.id"] = instance_id
+        if protocol == "consumer":
+            del settings["session.timeout.ms"], settings["heartbeat.interval.ms"]
+            settings["group.protocol"] = protocol
+            if assignor is not None:
+                settings["group.remote.assignor"] = settings.pop("partition.assignment.strategy")
         return self._join(topics, settings)
 
     def _join(self, topics: Sequence[str], settings: dict[str, Any]) -> Member:

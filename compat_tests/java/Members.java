@@ -50,7 +50,10 @@ final class Members {
             }
         };
         List<String> topics = Wire.texts(ask.get("topics"));
-        if (topics.get(0).startsWith("^")) {
+        boolean isPattern = topics.get(0).startsWith("^");
+        if (isPattern && "consumer".equals(settings.getProperty("group.protocol"))) {
+            subscribe(consumer, topics.get(0), listener);
+        } else if (isPattern) {
             consumer.subscribe(Pattern.compile(topics.get(0)), listener);
         } else {
             consumer.subscribe(topics, listener);
@@ -58,6 +61,18 @@ final class Members {
         members.put(number, consumer);
         driven.put(number, false);
         return Wire.number(number);
+    }
+
+    /** A pattern for the broker; its class is younger than the oldest version here. */
+    private static void subscribe(KafkaConsumer<?, ?> consumer, String text, ConsumerRebalanceListener listener) {
+        try {
+            Class<?> kind = Class.forName(PACKAGE + "SubscriptionPattern");
+            Object pattern = kind.getConstructor(String.class).newInstance(text);
+            consumer.getClass().getMethod("subscribe", kind, ConsumerRebalanceListener.class)
+                .invoke(consumer, pattern, listener);
+        } catch (ReflectiveOperationException missing) {
+            throw new IllegalStateException(missing);
+        }
     }
 
     private KafkaConsumer<byte[], byte[]> member(JsonNode ask) {
