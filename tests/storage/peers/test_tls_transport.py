@@ -160,7 +160,7 @@ async def test_a_stranger_that_trusts_others_is_refused() -> None:
     await refuse(REFUSALS["that trusts another CA"])
 
 
-async def test_a_node_with_another_identity_is_rejected() -> None:
+async def test_a_node_with_another_identity_is_refused() -> None:
     await refuse(REFUSALS["of another node"])
 
 
