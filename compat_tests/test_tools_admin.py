@@ -183,7 +183,8 @@ def test_features(tool: Tool, target: Target) -> None:
     assert re.search(r"Feature: transaction.version.*SupportedMaxVersion: 2.*FinalizedVersionLevel: 2", said)
     own = re.findall(r"Feature: lockstep\.(\w+).*SupportedMinVersion: 1\b.*FinalizedVersionLevel: 1\b", said)
     assert own == ([] if target.name == "kafka" else ["atomic", "locks", "staged"])
-    assert (len(said.splitlines()) == 4) == (target.name != "kafka")
+    assert re.search(r"Feature: group.version.*SupportedMaxVersion: 1\b.*FinalizedVersionLevel: 1\b", said)
+    assert (len(said.splitlines()) == 5) == (target.name != "kafka")
 
 
 @pytest.mark.case(

@@ -65,7 +65,10 @@ LEVELS = (
     ("transaction.version", -1, 1, "cannot be less than 0"),
     ("transaction.version", 2, 0, "does not support the given upgrade type"),
     ("metadata.version", 33, 1, "Local controller 1 does not support this feature"),
-    ("group.version", 0, 1, "Feature group.version not found"),
+    ("group.version", 1, 1, ""),
+    ("group.version", 0, 1, "Can't downgrade"),
+    ("group.version", 0, 3, "fixed at 1"),
+    ("share.version", 0, 1, "Feature share.version not found"),
 )
 
 
