@@ -463,6 +463,7 @@ def test_quotas(raw: RawConnection) -> None:
 OURS: dict[str, str] = {
     "advertised.listeners": "Kafka's is null where nothing is set, Lockstep's empty",
     "controller.listener.names": "Kafka needs one",
+    "group.coordinator.rebalance.protocols": "Lockstep serves no streams groups",
     "listener.security.protocol.map": "Lockstep reads a list where Kafka reads a text, and has one protocol",
     "listeners": "each broker is told its own",
     "log.dirs": "each broker is told its own",

@@ -108,7 +108,7 @@ def test_a_lockstep_that_flushes_nothing_is_held_against_such_a_kafka_alone(tmp_
 def test_cells_whose_rounds_are_far_apart_are_marked_and_counted(tmp_path: Path) -> None:
     text = _behind(tmp_path, (100.0, 121.0), (100.0, 119.0))
     assert "| 110 /s ~   | 110 /s  |" in text
-    assert "in 1 of 2 closed loops and in 1 of all 2 cells" in section(collect_rows(tmp_path))
+    assert "for 1 of 2 closed loops and for 1 of all 2 cells" in section(collect_rows(tmp_path))
 
 
 def test_kills_of_a_leader_have_a_worst_and_a_count_and_errors_are_in_no_median(tmp_path: Path) -> None:
