@@ -109,27 +109,41 @@ def _least_loaded(queue: list[tuple[int, str]], kept: Mapping[str, dict[TopicPar
 
 def _balance(subscribers: Mapping[bytes, list[str]], kept: dict[str, dict[TopicPartition, None]]) -> None:
     """Moves single partitions as long as that makes the numbers more equal."""
-    moved = True
-    while moved:
-        moved = False
-        for topic_id in sorted(subscribers):
-            own = subscribers[topic_id]
-            while _move_one(topic_id, own, kept):
-                moved = True
+    while any([_balance_topic(topic_id, subscribers[topic_id], kept) for topic_id in sorted(subscribers)]):
+        pass
 
 
-def _move_one(topic_id: bytes, own: list[str], kept: dict[str, dict[TopicPartition, None]]) -> bool:
-    fewest = min(own, key=lambda each: len(kept[each]))
-    limit = len(kept[fewest]) + 1
-    for giver in sorted(own, key=lambda each: -len(kept[each])):
-        if len(kept[giver]) <= limit:
-            return False
-        movable = next((each for each in reversed(kept[giver]) if each[0] == topic_id), None)
-        if movable is not None:
-            del kept[giver][movable]
-            kept[fewest][movable] = None
-            return True
-    return False
+def _balance_topic(
+    topic_id: bytes, subscribers: list[str], kept: dict[str, dict[TopicPartition, None]]
+) -> bool:
+    """Moves partitions of one topic from members with the most partitions to those with the fewest.
+
+    Returns whether one was moved.
+    """
+    movable = {
+        member_id: [each for each in kept[member_id] if each[0] == topic_id] for member_id in subscribers
+    }
+    fewest = [(len(kept[member_id]), member_id) for member_id in subscribers]
+    most = [(-len(kept[member_id]), member_id) for member_id in subscribers]
+    heapify(fewest)
+    heapify(most)
+    is_moved = False
+    while most:
+        count, giver = heappop(most)
+        if -count != len(kept[giver]) or not movable[giver]:
+            continue  # of an earlier number, or without a partition of the topic
+        receiver = _least_loaded(fewest, kept)
+        if len(kept[giver]) <= len(kept[receiver]) + 1:
+            break
+        moved = movable[giver].pop()
+        del kept[giver][moved]
+        kept[receiver][moved] = None
+        movable[receiver].append(moved)
+        for member_id in (giver, receiver):
+            heappush(fewest, (len(kept[member_id]), member_id))
+            heappush(most, (-len(kept[member_id]), member_id))
+        is_moved = True
+    return is_moved
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> Partitions:
