@@ -427,7 +427,9 @@ class GroupCoordinator:
         """Topics the members of a `consumer` group subscribe to; None: unknown, count it as all."""
         consumer_group = self.consumer.group(group_id)
         if consumer_group is not None:
-            return set(subscribed_names(consumer_group))
+            return subscribed_names(
+                consumer_group.topic_members, consumer_group.regex_members, consumer_group.regexes
+            )
         rebalancer = self._rebalancers.get(group_id)
         if rebalancer is None or not rebalancer.group.members:
             return set()

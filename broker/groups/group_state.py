@@ -19,7 +19,8 @@ from itertools import chain
 from operator import itemgetter
 from typing import Final
 
-from lockstep.broker.groups.consumer.consumer_groups_state import KINDS, ConsumerGroupsState
+from lockstep.broker.groups.consumer.consumer_group_records import KINDS
+from lockstep.broker.groups.consumer.consumer_groups_state import ConsumerGroupsState
 from lockstep.broker.groups.group_records import (
     GROUP_METADATA,
     OFFSET_KINDS,

@@ -66,18 +66,23 @@ class ClusterContext:
 
     def session_timeout_ms(self, group_id: str) -> int:
         """The time after which a silent member is removed."""
-        own = self._configs(group_id).get(SESSION_TIMEOUT)
-        return self._settings().group_consumer_session_timeout_ms if own is None else int(own)
+        return self._value(group_id, SESSION_TIMEOUT, self._settings().group_consumer_session_timeout_ms)
 
     def heartbeat_interval_ms(self, group_id: str) -> int:
         """The time between two heartbeats of a member."""
-        own = self._configs(group_id).get(HEARTBEAT_INTERVAL)
-        return self._settings().group_consumer_heartbeat_interval_ms if own is None else int(own)
+        return self._value(
+            group_id, HEARTBEAT_INTERVAL, self._settings().group_consumer_heartbeat_interval_ms
+        )
 
     def assignment_interval_ms(self, group_id: str) -> int:
         """The least time between two assignments of a group."""
-        own = self._configs(group_id).get(ASSIGNMENT_INTERVAL)
-        return self._settings().group_consumer_assignment_interval_ms if own is None else int(own)
+        return self._value(
+            group_id, ASSIGNMENT_INTERVAL, self._settings().group_consumer_assignment_interval_ms
+        )
+
+    def _value(self, group_id: str, name: str, default: int) -> int:
+        """The group's own value of a setting, else the broker's."""
+        return int(self._configs(group_id).get(name, default))
 
 
 class _NoTopics:

@@ -8,6 +8,7 @@ Source: Kafka's ConsumerGroup, ModernGroup.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from typing import Final, TypeVar
@@ -264,14 +265,14 @@ def _add(counts: dict[str, int], name: str, change: int) -> None:
         counts.pop(name, None)
 
 
-def subscribed_names(group: ConsumerGroup) -> Iterable[str]:
-    """The topics that members of the group subscribe to, by name or by a regular expression, each once."""
-    names = dict.fromkeys(group.topic_members)
-    for regex in group.regex_members:
-        names.update(dict.fromkeys(_topics_of(group.regexes, regex)))
-    return names
+def subscribed_names(
+    names: Iterable[str], regexes: Iterable[str], resolved: Mapping[str, ResolvedRegex]
+) -> set[str]:
+    """The topics of a subscription by names and by regular expressions; an unresolved one matches nothing."""
+    return set(names).union(*(resolved[regex].topics for regex in regexes if regex in resolved))
 
 
-def _topics_of(regexes: Mapping[str, ResolvedRegex], regex: str) -> tuple[str, ...]:
-    resolved = regexes.get(regex)
-    return () if resolved is None else resolved.topics
+def find_remaining(counts: Mapping[str, int], removed: Iterable[str]) -> set[str]:
+    """The names that are counted more often than they are removed."""
+    removed_counts = Counter(removed)
+    return {name for name, count in counts.items() if count > removed_counts[name]}

@@ -71,7 +71,7 @@ NO_PARTITIONS: Final[Partitions] = {}
 NO_EPOCHS: Final[EpochsByPartition] = {}
 
 LEFT_STATIC_EPOCH: Final = -2
-"""The epoch of a static member that has left and is expected back."""
+"""The epoch with which a static member leaves, and which it has until it comes back."""
 
 
 class MemberState(IntEnum):

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from lockstep.broker.groups.consumer.consumer_group import ConsumerGroup
-from lockstep.broker.groups.consumer.consumer_group_records import KINDS, read_key
+from lockstep.broker.groups.consumer.consumer_group_records import read_key
 
 
 class ConsumerGroupsState:
@@ -73,6 +73,3 @@ class ConsumerGroupsState:
         """Takes over a snapshot's records."""
         for key, value in rows:
             self.apply(int.from_bytes(key[:2], "big"), key, value)
-
-
-__all__ = ["KINDS", "ConsumerGroupsState"]

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lockstep.broker.groups.consumer.consumer_group import ConsumerGroup
+from lockstep.broker.groups.consumer.consumer_group import ConsumerGroup, find_remaining, subscribed_names
 from lockstep.broker.groups.consumer.consumer_group_records import (
     ConsumerGroupMember,
     CurrentAssignment,
@@ -231,17 +231,10 @@ class _Heartbeat:
 
     def _names(self) -> set[str]:
         """The names that the group is subscribed to with this change."""
-        group, before = self._group, self._found.member
-        own = set(before.topics)
-        names = {name for name, count in group.topic_members.items() if count > (name in own)}
-        names.update(self._member.topics)
-        regexes = {regex for regex, count in group.regex_members.items() if count > (regex == before.regex)}
-        if self._member.regex:
-            regexes.add(self._member.regex)
-        for regex in regexes:
-            if (resolved := self._regexes.get(regex)) is not None:
-                names.update(resolved.topics)
-        return names
+        group, before, member = self._group, self._found.member, self._member
+        names = find_remaining(group.topic_members, before.topics).union(member.topics)
+        regexes = find_remaining(group.regex_members, [before.regex]).union([member.regex])
+        return subscribed_names(names, regexes, self._regexes)
 
     # --- the assignment -------------------------------------------------------------------------------------
 

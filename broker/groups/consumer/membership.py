@@ -8,11 +8,12 @@ subscriptions or assignments (`heartbeat.py`). Source: Kafka's GroupMetadataMana
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple
 
-from lockstep.broker.groups.consumer.consumer_group import ConsumerGroup
+from lockstep.broker.groups.consumer.consumer_group import ConsumerGroup, find_remaining, subscribed_names
 from lockstep.broker.groups.consumer.consumer_group_records import (
     LEFT_STATIC_EPOCH,
     ConsumerGroupMember,
@@ -169,23 +170,13 @@ def fence(group: ConsumerGroup, member_ids: Collection[str], topics: TopicDescri
     records: list[Record] = []
     for member_id in removed:
         records += member_tombstones(group.group_id, member_id)
-    names = dict.fromkeys(
-        name for name, count in group.topic_members.items() if count > _count_of(removed, name, "topics")
-    )
-    for regex, count in group.regex_members.items():
-        if count == _count_of(removed, regex, "regex"):
-            records.append(regex_tombstone(group.group_id, regex))
-        elif regex in group.regexes:
-            names.update(dict.fromkeys(group.regexes[regex].topics))
+    names = find_remaining(group.topic_members, chain.from_iterable(each.topics for each in removed.values()))
+    regexes = find_remaining(group.regex_members, [each.regex for each in removed.values()])
+    records += [regex_tombstone(group.group_id, each) for each in group.regex_members if each not in regexes]
+    names = subscribed_names(names, regexes, group.regexes)
     epoch = GroupEpoch(group.group_epoch + 1, metadata_hash(names, topics))
     records.append(group_epoch_record(group.group_id, epoch))
     if len(removed) == len(group.members):
         # Of no members there is nothing to assign: the next one to join does not wait for the interval.
         records.append(target_metadata_record(group.group_id, TargetMetadata(epoch.group_epoch)))
     return records
-
-
-def _count_of(members: Mapping[str, ConsumerGroupMember], name: str, attribute: str) -> int:
-    if attribute == "regex":
-        return sum(each.regex == name for each in members.values())
-    return sum(name in each.topics for each in members.values())

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from lockstep.broker.groups.consumer.consumer_group_records import LEFT_STATIC_EPOCH
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
 from lockstep.protocol.messages.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 
 JOIN_EPOCH: Final = 0
 LEAVE_EPOCH: Final = -1
-LEAVE_STATIC_EPOCH: Final = -2
 MEMBER_IDS_OF_CLIENTS_MIN_VERSION: Final = 1
 
 
@@ -31,10 +31,10 @@ def check_heartbeat(
     _reject_empty(request.rack_id, "RackId can't be empty.")
     if epoch == JOIN_EPOCH:
         _check_join(request)
-    elif epoch == LEAVE_STATIC_EPOCH:
+    elif epoch == LEFT_STATIC_EPOCH:
         if request.instance_id is None:
             raise _invalid("InstanceId can't be null.")
-    elif epoch < LEAVE_STATIC_EPOCH:
+    elif epoch < LEFT_STATIC_EPOCH:
         raise _invalid("MemberEpoch is invalid.")
     if request.server_assignor is not None and request.server_assignor not in assignors:
         raise RequestError(

@@ -9,13 +9,13 @@ TopicRegexResolver, GroupMetadataManager.maybeUpdateRegularExpressions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from functools import lru_cache
 from typing import Any, Final
 
 import re2
 
-from lockstep.broker.groups.consumer.consumer_group import ConsumerGroup
+from lockstep.broker.groups.consumer.consumer_group import ConsumerGroup, subscribed_names
 from lockstep.broker.groups.consumer.consumer_group_records import (
     GroupEpoch,
     ResolvedRegex,
@@ -112,14 +112,10 @@ def refresh(
     is_changed = any(
         found.topics != group.regexes.get(regex, ResolvedRegex()).topics for regex, found in resolved.items()
     )
-    digest = metadata_hash(_names(group.topic_members, resolved), topics)
+    digest = metadata_hash(subscribed_names(group.topic_members, resolved, resolved), topics)
     if is_changed or digest != group.epoch.metadata_hash:
         records.append(group_epoch_record(group.group_id, GroupEpoch(group.group_epoch + 1, digest)))
     return records
-
-
-def _names(topic_names: Collection[str], resolved: Mapping[str, ResolvedRegex]) -> set[str]:
-    return set(topic_names).union(*(each.topics for each in resolved.values()))
 
 
 class _Allowed:
