@@ -39,9 +39,7 @@ def check_regex(regex: str) -> None:
     try:
         _compile_regex(regex)
     except re2.error as error:
-        problem = error.args[0] if error.args else ""
-        if isinstance(problem, bytes):
-            problem = problem.decode(errors="replace")
+        problem = error.args[0].decode(errors="replace")
         raise RequestError(
             ErrorCode.INVALID_REGULAR_EXPRESSION,
             f"SubscribedTopicRegex `{regex}` is not a valid regular expression: {problem}.",

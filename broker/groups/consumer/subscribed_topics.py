@@ -20,19 +20,29 @@ class TopicView(Protocol):
     """One topic that clients can see."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """Returns its name."""
+
     @property
-    def topic_id(self) -> bytes: ...
+    def topic_id(self) -> bytes:
+        """Returns its id, of 16 bytes."""
+
     @property
-    def partitions(self) -> Sized: ...
+    def partitions(self) -> Sized:
+        """Returns its partitions."""
 
 
 class TopicDescriber(Protocol):
     """The topics that clients can see; `broker/metadata/metadata_cache.py`."""
 
-    def topic(self, name: str | None) -> TopicView | None: ...
-    def topic_by_id(self, topic_id: bytes) -> TopicView | None: ...
-    def topics(self) -> Sequence[TopicView]: ...
+    def topic(self, name: str | None) -> TopicView | None:
+        """Returns the topic of a name."""
+
+    def topic_by_id(self, topic_id: bytes) -> TopicView | None:
+        """Returns the topic of an id."""
+
+    def topics(self) -> Sequence[TopicView]:
+        """Returns all of them."""
 
 
 def metadata_hash(names: Iterable[str], topics: TopicDescriber) -> int:
