@@ -7,14 +7,17 @@ it has something to say: cases wait longer here than those of `test_groups.py`.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from functools import partial
 
 import pytest
 
+from compat_tests import group_members
 from compat_tests.clients.confluent import Confluent
-from compat_tests.clients.face import Client, Member, Refused, Stored
+from compat_tests.clients.face import Client, Member, Refused
 from compat_tests.clients.java import Java
 from compat_tests.conftest import NewTopic
+from compat_tests.group_members import all_of, fill
 from compat_tests.harness import World
 from compat_tests.java_driver import ToolResult
 from compat_tests.raw import RawConnection, batch
@@ -37,42 +40,8 @@ def group(unused_name: Callable[[], str]) -> str:
     return "new-" + unused_name()
 
 
-def _fill(raw: RawConnection, topic: str, partitions: int, name: str = "") -> set[bytes]:
-    """Five records into every partition; all values."""
-    values = {
-        index: [b"%s%d/%d" % (name.encode(), index, n) for n in range(5)] for index in range(partitions)
-    }
-    for index, wanted in values.items():
-        raw.produce(topic, batch(wanted), partition=index)
-    return {value for wanted in values.values() for value in wanted}
-
-
-def _drain(members: Sequence[Member], count: int) -> list[Stored]:
-    """Poll the members in turn until they have `count` records between them."""
-    found: list[Stored] = []
-    until = time.monotonic() + SETTLE_S
-    while len(found) < count and time.monotonic() < until:
-        for member in members:
-            found += member.poll(count - len(found), 0.3)
-    return found
-
-
-def _settle(members: Sequence[Member], partitions: Iterable[tuple[str, int]]) -> list[Partitions]:
-    """Drive the members until every partition is owned, each once, by members that all own some."""
-    wanted = sorted(partitions)
-    owned: list[Partitions] = []
-    until = time.monotonic() + SETTLE_S
-    while time.monotonic() < until:
-        for member in members:
-            member.poll(0, 0.2)
-        owned = [member.assignment() for member in members]
-        if sorted(each for own in owned for each in own) == wanted and all(owned):
-            return owned
-    raise AssertionError(f"never settled: {owned}")
-
-
-def _all_of(topic: str, partitions: int) -> Partitions:
-    return {(topic, index) for index in range(partitions)}
+drain = partial(group_members.drain, timeout_s=SETTLE_S)
+settle = partial(group_members.settle, timeout_s=SETTLE_S)
 
 
 def _until(is_true: Callable[[], bool], what: str) -> None:
@@ -94,16 +63,16 @@ def _type_of(raw: RawConnection, group: str) -> str:
 @pytest.mark.case(AREA, "one member reads all partitions; the next one begins at what was committed")
 def test_one_member(client: Client, new_topic: NewTopic, raw: RawConnection, group: str) -> None:
     topic = new_topic(partitions=3)
-    values = _fill(raw, topic, 3)
+    values = fill(raw, topic, 3)
     first = client.join([topic], group, protocol=CONSUMER)
-    found = _drain([first], len(values))
+    found = drain([first], len(values))
     assert _type_of(raw, group) == "consumer"
     first.commit()
     first.close()
     assert {each.value for each in found} == values and len(found) == len(values)
-    more = _fill(raw, topic, 3, "more ")
+    more = fill(raw, topic, 3, name="more ")
     second = client.join([topic], group, protocol=CONSUMER)
-    again = _drain([second], len(more))
+    again = drain([second], len(more))
     second.close()
     assert {each.value for each in again} == more
 
@@ -114,15 +83,15 @@ def test_one_member(client: Client, new_topic: NewTopic, raw: RawConnection, gro
 def test_share(client: Client, new_topic: NewTopic, raw: RawConnection, group: str, assignor: str) -> None:
     topic = new_topic(partitions=4)
     members = [client.join([topic], group, protocol=CONSUMER, assignor=assignor) for _ in range(2)]
-    owned = _settle(members, _all_of(topic, 4))
+    owned = settle(members, all_of(topic, 4))
     assert [len(each) for each in owned] == [2, 2]
     if assignor == "range":
         assert sorted(sorted(part for _, part in each) for each in owned) == [[0, 1], [2, 3]]
-    values = _fill(raw, topic, 4)
-    found = _drain(members, len(values))
+    values = fill(raw, topic, 4)
+    found = drain(members, len(values))
     assert {each.value for each in found} == values and len(found) == len(values)
     members.pop().close()
-    _settle(members, _all_of(topic, 4))
+    settle(members, all_of(topic, 4))
     members.pop().close()
 
 
@@ -130,9 +99,9 @@ def test_share(client: Client, new_topic: NewTopic, raw: RawConnection, group: s
 @pytest.mark.case(AREA, "a late member takes over where the first has committed; the first keeps its others")
 def test_join_later(client: Client, new_topic: NewTopic, raw: RawConnection, group: str) -> None:
     topic = new_topic(partitions=4)
-    values = _fill(raw, topic, 4)
+    values = fill(raw, topic, 4)
     first = client.join([topic], group, protocol=CONSUMER)
-    found = _drain([first], len(values))
+    found = drain([first], len(values))
     assert {each.value for each in found} == values
     first.commit()
     second = client.join([topic], group, protocol=CONSUMER)
@@ -142,9 +111,9 @@ def test_join_later(client: Client, new_topic: NewTopic, raw: RawConnection, gro
         first.poll(0, 0.1)
         second.poll(0, 0.1)
         least = min(least, len(first.assignment()))
-    _settle([first, second], _all_of(topic, 4))
-    more = _fill(raw, topic, 4, "more ")
-    again = _drain([first, second], len(more))
+    settle([first, second], all_of(topic, 4))
+    more = fill(raw, topic, 4, name="more ")
+    again = drain([first, second], len(more))
     first.close()
     second.close()
     assert least == 2, "it never gave up what it keeps"
@@ -158,9 +127,9 @@ def test_pattern(client: Client, unused_name: Callable[[], str], raw: RawConnect
     raw.create_topic(f"{base}-a", 2)
     raw.create_topic(f"other-{base}-a")
     member = client.join([f"^{base}-[[:alpha:]]"], group, protocol=CONSUMER)
-    _settle([member], _all_of(f"{base}-a", 2))
+    settle([member], all_of(f"{base}-a", 2))
     raw.create_topic(f"{base}-b")
-    _settle([member], _all_of(f"{base}-a", 2) | {(f"{base}-b", 0)})
+    settle([member], all_of(f"{base}-a", 2) | {(f"{base}-b", 0)})
     member.close()
 
 
@@ -169,13 +138,13 @@ def test_pattern(client: Client, unused_name: Callable[[], str], raw: RawConnect
 def test_topic_changes(client: Client, new_topic: NewTopic, raw: RawConnection, group: str) -> None:
     topic, other = new_topic(partitions=1), new_topic(partitions=1)
     member = client.join([topic, other], group, protocol=CONSUMER)
-    _settle([member], _all_of(topic, 1) | _all_of(other, 1))
+    settle([member], all_of(topic, 1) | all_of(other, 1))
     grown = {"name": topic, "count": 3, "assignments": None}
     assert raw.call("create_partitions", 3, topics=[grown], timeout=10_000)["results"][0]["error_code"] == 0
-    _settle([member], _all_of(topic, 3) | _all_of(other, 1))
+    settle([member], all_of(topic, 3) | all_of(other, 1))
     gone = raw.call("delete_topics", 6, topics=[{"name": other}], timeout=10_000)
     assert gone["responses"][0]["error_code"] == 0
-    _settle([member], _all_of(topic, 3))
+    settle([member], all_of(topic, 3))
     member.close()
 
 
@@ -184,10 +153,10 @@ def test_topic_changes(client: Client, new_topic: NewTopic, raw: RawConnection, 
 def test_static(client: Client, new_topic: NewTopic, group: str) -> None:
     topic = new_topic(partitions=4)
     members = [client.join([topic], group, protocol=CONSUMER, instance_id=f"static-{n}") for n in range(2)]
-    before = _settle(members, _all_of(topic, 4))
+    before = settle(members, all_of(topic, 4))
     members[1].close()
     members[1] = client.join([topic], group, protocol=CONSUMER, instance_id="static-1")
-    after = _settle(members, _all_of(topic, 4))
+    after = settle(members, all_of(topic, 4))
     for member in members:
         member.close()
     assert after == before
@@ -200,14 +169,14 @@ def test_static(client: Client, new_topic: NewTopic, group: str) -> None:
 @pytest.mark.case(AREA, "a live group is described, and neither deleted nor given offsets from outside")
 def test_administration(client: Client, new_topic: NewTopic, raw: RawConnection, group: str) -> None:
     topic = new_topic(partitions=2)
-    values = _fill(raw, topic, 2)
+    values = fill(raw, topic, 2)
     member = client.join([topic], group, protocol=CONSUMER)
-    assert len(_drain([member], len(values))) == len(values)
+    assert len(drain([member], len(values))) == len(values)
     member.commit()
     _until(lambda: client.describe_group(group).state == "stable", "the group is not stable")
     found = client.describe_group(group)
     (described,) = found.members
-    assert described.assignment == frozenset(_all_of(topic, 2)) and found.protocol == "uniform"
+    assert described.assignment == frozenset(all_of(topic, 2)) and found.protocol == "uniform"
     with pytest.raises(Refused) as refused:
         client.delete_group(group)
     assert refused.value.code == NON_EMPTY_GROUP
@@ -244,7 +213,7 @@ def topic(new_topic: NewTopic, raw: RawConnection) -> str:
 def _joined(world: World, target: Target, topic: str, group: str) -> Member:
     """A Java consumer of the new protocol that owns both partitions and has committed their ends."""
     member = world.client(Java.name, target.name).join([topic], group, protocol=CONSUMER)
-    assert len(_drain([member], 20)) == 20
+    assert len(drain([member], 20)) == 20
     member.commit()
     return member
 

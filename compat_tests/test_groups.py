@@ -3,58 +3,20 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 
 import pytest
 
-from compat_tests.clients.face import Client, GroupDescription, Member, Message, Refused, Stored
+from compat_tests.clients.face import Client, GroupDescription, Message, Refused
 from compat_tests.conftest import NewTopic
+from compat_tests.group_members import SETTLE_S, all_of, drain, fill, settle
 from compat_tests.raw import RawConnection, batch
 
 UNKNOWN_MEMBER_ID = 25
 NON_EMPTY_GROUP = 68
 GROUP_ID_NOT_FOUND = 69
-SETTLE_S = 25.0
 
 UnusedName = Callable[[], str]
-
-
-def _fill(raw: RawConnection, topic: str, partitions: int, each: int = 5, name: str = "") -> set[bytes]:
-    """`each` records into every partition; all values."""
-    values = set()
-    for index in range(partitions):
-        wanted = [b"%s%d/%d" % (name.encode(), index, n) for n in range(each)]
-        raw.produce(topic, batch(wanted), partition=index)
-        values.update(wanted)
-    return values
-
-
-def _drain(members: Sequence[Member], count: int, timeout_s: float = SETTLE_S) -> list[Stored]:
-    """Poll the members in turn until they have `count` records between them."""
-    found: list[Stored] = []
-    until = time.monotonic() + timeout_s
-    while len(found) < count and time.monotonic() < until:
-        for member in members:
-            found += member.poll(count - len(found), 0.3)
-    return found
-
-
-def _settle(members: Sequence[Member], partitions: Iterable[tuple[str, int]]) -> list[set[tuple[str, int]]]:
-    """Drive the members until every partition is owned, each once, by members that all own some."""
-    wanted = sorted(partitions)
-    owned: list[set[tuple[str, int]]] = []
-    until = time.monotonic() + SETTLE_S
-    while time.monotonic() < until:
-        for member in members:
-            member.poll(0, 0.2)
-        owned = [member.assignment() for member in members]
-        if sorted(each for own in owned for each in own) == wanted and all(owned):
-            return owned
-    raise AssertionError(f"never settled: {owned}")
-
-
-def _all_of(topic: str, partitions: int) -> list[tuple[str, int]]:
-    return [(topic, index) for index in range(partitions)]
 
 
 def _described(client: Client, group: str, state: str) -> GroupDescription:
@@ -77,9 +39,9 @@ def group(unused_name: UnusedName) -> str:
 def test_one_member(client: Client, new_topic: NewTopic, raw: RawConnection, group: str) -> None:
     client.needs("groups")
     topic = new_topic(partitions=3)
-    values = _fill(raw, topic, 3)
+    values = fill(raw, topic, 3)
     member = client.join([topic], group)
-    found = _drain([member], len(values))
+    found = drain([member], len(values))
     member.close()
     assert {each.value for each in found} == values and len(found) == len(values)
 
@@ -91,7 +53,7 @@ def test_content(client: Client, new_topic: NewTopic, group: str) -> None:
     written = [Message(b"v%d" % n, key=b"k", headers=(("h", b"%d" % n),)) for n in range(3)]
     client.produce(topic, written, codec="gzip")
     member = client.join([topic], group)
-    found = _drain([member], 3)
+    found = drain([member], 3)
     member.close()
     assert [each.offset for each in found] == [0, 1, 2]
     assert [each.content() for each in found] == [(m.key, m.value, m.headers) for m in written]
@@ -103,12 +65,12 @@ def test_resume(client: Client, new_topic: NewTopic, raw: RawConnection, group: 
     topic = new_topic()
     raw.produce(topic, batch([b"1", b"2", b"3"]))
     first = client.join([topic], group)
-    assert [each.value for each in _drain([first], 3)] == [b"1", b"2", b"3"]
+    assert [each.value for each in drain([first], 3)] == [b"1", b"2", b"3"]
     first.commit()
     first.close()
     raw.produce(topic, batch([b"4", b"5"]))
     second = client.join([topic], group)
-    found = _drain([second], 2)
+    found = drain([second], 2)
     second.close()
     assert [(each.offset, each.value) for each in found] == [(3, b"4"), (4, b"5")]
 
@@ -120,7 +82,7 @@ def test_uncommitted(client: Client, new_topic: NewTopic, raw: RawConnection, gr
     raw.produce(topic, batch([b"1", b"2"]))
     for _ in range(2):
         member = client.join([topic], group)
-        assert [each.offset for each in _drain([member], 2)] == [0, 1]
+        assert [each.offset for each in drain([member], 2)] == [0, 1]
         member.close()
 
 
@@ -130,7 +92,7 @@ def test_committed(client: Client, new_topic: NewTopic, raw: RawConnection, grou
     topic = new_topic(partitions=2)
     raw.produce(topic, batch([b"1", b"2", b"3"]))
     member = client.join([topic], group)
-    assert len(_drain([member], 3)) == 3
+    assert len(drain([member], 3)) == 3
     member.commit()
     member.close()
     assert client.committed(group, topic, 0) == 3
@@ -143,12 +105,12 @@ def test_auto_commit(client: Client, new_topic: NewTopic, raw: RawConnection, gr
     topic = new_topic()
     raw.produce(topic, batch([b"1", b"2", b"3"]))
     first = client.join([topic], group, auto_commit=True)
-    assert len(_drain([first], 3)) == 3
+    assert len(drain([first], 3)) == 3
     first.poll(0, 0.2)
     first.close()
     raw.produce(topic, batch([b"4"]))
     second = client.join([topic], group)
-    found = _drain([second], 1)
+    found = drain([second], 1)
     second.close()
     assert [each.value for each in found] == [b"4"]
 
@@ -159,10 +121,10 @@ def test_latest(client: Client, new_topic: NewTopic, raw: RawConnection, group: 
     topic = new_topic()
     raw.produce(topic, batch([b"old"]))
     member = client.join([topic], group, start="latest")
-    _settle([member], [(topic, 0)])
+    settle([member], [(topic, 0)])
     member.poll(0, 1.0)
     raw.produce(topic, batch([b"new"]))
-    found = _drain([member], 1)
+    found = drain([member], 1)
     member.close()
     assert [each.value for each in found] == [b"new"]
 
@@ -171,10 +133,10 @@ def test_latest(client: Client, new_topic: NewTopic, raw: RawConnection, group: 
 def test_two_groups(client: Client, new_topic: NewTopic, raw: RawConnection, group: str) -> None:
     client.needs("groups")
     topic = new_topic(partitions=2)
-    values = _fill(raw, topic, 2)
+    values = fill(raw, topic, 2)
     members = [client.join([topic], f"{group}-{n}") for n in range(2)]
     for member in members:
-        assert {each.value for each in _drain([member], len(values))} == values
+        assert {each.value for each in drain([member], len(values))} == values
     for member in members:
         member.close()
 
@@ -183,9 +145,9 @@ def test_two_groups(client: Client, new_topic: NewTopic, raw: RawConnection, gro
 def test_two_topics(client: Client, new_topic: NewTopic, raw: RawConnection, group: str) -> None:
     client.needs("groups")
     topics = [new_topic(), new_topic(partitions=2)]
-    values = _fill(raw, topics[0], 1, name="a") | _fill(raw, topics[1], 2, name="b")
+    values = fill(raw, topics[0], 1, name="a") | fill(raw, topics[1], 2, name="b")
     member = client.join(topics, group)
-    found = _drain([member], len(values))
+    found = drain([member], len(values))
     member.close()
     assert {each.value for each in found} == values
 
@@ -195,10 +157,10 @@ def test_share(client: Client, new_topic: NewTopic, raw: RawConnection, group: s
     client.needs("groups", "several members")
     topic = new_topic(partitions=4)
     members = [client.join([topic], group) for _ in range(2)]
-    owned = _settle(members, _all_of(topic, 4))
+    owned = settle(members, all_of(topic, 4))
     assert [len(each) for each in owned] == [2, 2]
-    values = _fill(raw, topic, 4)
-    found = _drain(members, len(values))
+    values = fill(raw, topic, 4)
+    found = drain(members, len(values))
     for member in members:
         member.close()
     assert {each.value for each in found} == values and len(found) == len(values)
@@ -209,9 +171,9 @@ def test_leave(client: Client, new_topic: NewTopic, group: str) -> None:
     client.needs("groups", "several members")
     topic = new_topic(partitions=4)
     members = [client.join([topic], group) for _ in range(2)]
-    _settle(members, _all_of(topic, 4))
+    settle(members, all_of(topic, 4))
     members.pop().close()
-    _settle(members, _all_of(topic, 4))
+    settle(members, all_of(topic, 4))
     members.pop().close()
 
 
@@ -219,15 +181,15 @@ def test_leave(client: Client, new_topic: NewTopic, group: str) -> None:
 def test_join_later(client: Client, new_topic: NewTopic, raw: RawConnection, group: str) -> None:
     client.needs("groups", "several members", "commit")
     topic = new_topic(partitions=2)
-    values = _fill(raw, topic, 2)
+    values = fill(raw, topic, 2)
     first = client.join([topic], group)
-    found = _drain([first], len(values))
+    found = drain([first], len(values))
     assert {each.value for each in found} == values
     first.commit()
     second = client.join([topic], group)
-    _settle([first, second], _all_of(topic, 2))
-    more = _fill(raw, topic, 2, name="more ")
-    again = _drain([first, second], len(more))
+    settle([first, second], all_of(topic, 2))
+    more = fill(raw, topic, 2, name="more ")
+    again = drain([first, second], len(more))
     first.close()
     second.close()
     assert {each.value for each in again} == more
@@ -238,7 +200,7 @@ def test_round_robin(client: Client, new_topic: NewTopic, group: str) -> None:
     client.needs("groups", "several members", "roundrobin")
     topics = [new_topic(partitions=3), new_topic(partitions=1)]
     members = [client.join(topics, group, assignor="roundrobin") for _ in range(2)]
-    owned = _settle(members, _all_of(topics[0], 3) + _all_of(topics[1], 1))
+    owned = settle(members, all_of(topics[0], 3) | all_of(topics[1], 1))
     for member in members:
         member.close()
     assert [len(each) for each in owned] == [2, 2]
@@ -249,7 +211,7 @@ def test_cooperative(client: Client, new_topic: NewTopic, group: str) -> None:
     client.needs("groups", "several members", "cooperative")
     topic = new_topic(partitions=4)
     first = client.join([topic], group, assignor="cooperative-sticky")
-    _settle([first], _all_of(topic, 4))
+    settle([first], all_of(topic, 4))
     second = client.join([topic], group, assignor="cooperative-sticky")
     seen = []
     until = time.monotonic() + SETTLE_S
@@ -257,7 +219,7 @@ def test_cooperative(client: Client, new_topic: NewTopic, group: str) -> None:
         first.poll(0, 0.2)
         second.poll(0, 0.2)
         seen.append(len(first.assignment()))
-    owned = _settle([first, second], _all_of(topic, 4))
+    owned = settle([first, second], all_of(topic, 4))
     first.close()
     second.close()
     assert [len(each) for each in owned] == [2, 2]
@@ -269,12 +231,12 @@ def test_static(client: Client, new_topic: NewTopic, group: str) -> None:
     client.needs("groups", "several members", "static members")
     topic = new_topic(partitions=2)
     members = [client.join([topic], group, instance_id="static-0")]
-    _settle(members, _all_of(topic, 2))  # so that the one that comes back is not the leader, who assigns anew
+    settle(members, all_of(topic, 2))  # so that the one that comes back is not the leader, who assigns anew
     members.append(client.join([topic], group, instance_id="static-1"))
-    before = _settle(members, _all_of(topic, 2))
+    before = settle(members, all_of(topic, 2))
     members[1].close()  # a static member does not leave: its session would have to expire
     members[1] = client.join([topic], group, instance_id="static-1")
-    after = _settle(members, _all_of(topic, 2))
+    after = settle(members, all_of(topic, 2))
     for member in members:
         member.close()
     assert after == before
@@ -292,7 +254,7 @@ def test_describe(client: Client, new_topic: NewTopic, group: str) -> None:
     client.needs("groups", "group admin")
     topic = new_topic(partitions=2)
     member = client.join([topic], group)
-    _settle([member], _all_of(topic, 2))
+    settle([member], all_of(topic, 2))
     found = _described(client, group, "stable")
     member.close()
     (described,) = found.members
@@ -300,7 +262,7 @@ def test_describe(client: Client, new_topic: NewTopic, group: str) -> None:
         assert found.protocol_type == "consumer" and found.protocol
     assert described.member_id and described.host
     if "member assignments" not in client.cannot:
-        assert described.assignment == frozenset(_all_of(topic, 2))
+        assert described.assignment == frozenset(all_of(topic, 2))
 
 
 @pytest.mark.case("Group administration", "a group without members is empty")
@@ -333,7 +295,7 @@ def test_delete_live(client: Client, new_topic: NewTopic, group: str) -> None:
     client.needs("groups", "delete group")
     topic = new_topic()
     member = client.join([topic], group)
-    _settle([member], [(topic, 0)])
+    settle([member], [(topic, 0)])
     with pytest.raises(Refused) as refused:
         client.delete_group(group)
     member.close()
@@ -356,7 +318,7 @@ def test_set_offset(client: Client, new_topic: NewTopic, raw: RawConnection, gro
     client.set_offset(group, topic, 0, 2)
     assert _offset_of(raw, group, topic) == 2
     member = client.join([topic], group)
-    found = _drain([member], 1)
+    found = drain([member], 1)
     member.close()
     assert [each.offset for each in found] == [2]
 
@@ -366,7 +328,7 @@ def test_set_offset_live(client: Client, new_topic: NewTopic, group: str) -> Non
     client.needs("groups", "set offset", "set offset of a live group")
     topic = new_topic()
     member = client.join([topic], group)
-    _settle([member], [(topic, 0)])
+    settle([member], [(topic, 0)])
     with pytest.raises(Refused) as refused:
         client.set_offset(group, topic, 0, 2)
     member.close()
