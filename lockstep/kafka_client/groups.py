@@ -13,9 +13,15 @@ from typing import Final
 
 from lockstep.kafka_client.client import LATEST, Client
 from lockstep.kafka_client.cluster_connections import NO_LEADER
-from lockstep.kafka_client.connection import BrokerError, only
+from lockstep.kafka_client.connection import BrokerConnection, BrokerError, only
+from lockstep.protocol.client_errors import Unsupported
 from lockstep.protocol.cluster_view import LEADERSHIP_ERRORS
 from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.consumer_group_describe import (
+    ConsumerGroupDescribeRequest,
+    ConsumerGroupDescribeResponse,
+    Member,
+)
 from lockstep.protocol.messages.delete_groups import DeleteGroupsRequest, DeleteGroupsResponse
 from lockstep.protocol.messages.describe_groups import (
     DescribedGroupMember,
@@ -40,6 +46,8 @@ NAMES_UNTIL: Final = 9
 """OffsetCommit and OffsetFetch name topics up to this version, and give their ids from the next."""
 BATCHED_MIN_VERSION: Final = 8
 CONSUMER: Final = "consumer"
+DEAD: Final = "Dead"
+"""The state of a group that is not there."""
 NO_SUCH_GROUP: Final = "there is no such group; `lockstep groups list` shows those there are"
 
 
@@ -92,16 +100,35 @@ async def list_groups(client: Client) -> list[GroupSummary]:
 
 
 async def describe_group(client: Client, group: str) -> Group:
-    """State and members."""
+    """State and members of a group of either protocol."""
     connection = await client.coordinator(group)
     response = await connection.call(DescribeGroupsRequest(groups=[group]), DescribeGroupsResponse)
     found = only(response.groups, f"group {group}")
-    if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND:
-        return Group(group, "Dead", "", "", ())
+    if found.error_code == ErrorCode.GROUP_ID_NOT_FOUND or (
+        not found.error_code and found.group_state == DEAD
+    ):
+        return await _describe_consumer_group(connection, group)
     if found.error_code:
         raise BrokerError(found.error_code, f"group {group}", found.error_message)
     members = tuple(_member(each, found.protocol_type) for each in found.members)
     return Group(group, found.group_state, found.protocol_type, found.protocol_data, members)
+
+
+async def _describe_consumer_group(connection: BrokerConnection, group: str) -> Group:
+    """A group that is none of the classic protocol: DescribeGroups has no others."""
+    unknown = Group(group, DEAD, "", "", ())
+    request = ConsumerGroupDescribeRequest(group_ids=[group])
+    try:
+        response = await connection.call(request, ConsumerGroupDescribeResponse)
+    except Unsupported:
+        return unknown
+    found = only(response.groups, f"group {group}")
+    if found.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+        return unknown
+    if found.error_code:
+        raise BrokerError(found.error_code, f"group {group}", found.error_message)
+    members = tuple(map(_consumer_group_member, found.members))
+    return Group(group, found.group_state, CONSUMER, found.assignor_name, members)
 
 
 async def committed_offsets(client: Client, group: str) -> dict[TopicPartition, int]:
@@ -198,6 +225,13 @@ async def end_offsets(
 def _member(found: DescribedGroupMember, protocol_type: str) -> GroupMember:
     owned = owned_partitions(bytes(found.member_assignment)) if protocol_type == CONSUMER else None
     return GroupMember(found.member_id, found.group_instance_id, found.client_id, found.client_host, owned)
+
+
+def _consumer_group_member(found: Member) -> GroupMember:
+    owned = sorted(
+        (topic.topic_name, index) for topic in found.assignment.topic_partitions for index in topic.partitions
+    )
+    return GroupMember(found.member_id, found.instance_id, found.client_id, found.client_host, tuple(owned))
 
 
 def owned_partitions(assignment: bytes) -> tuple[TopicPartition, ...] | None:

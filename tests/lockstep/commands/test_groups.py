@@ -4,11 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
 import lockstep.testing
+from lockstep.kafka_client.connection import BrokerError
+from lockstep.kafka_client.groups import describe_group
+from lockstep.protocol.client_errors import Unsupported
+from lockstep.protocol.errors import ErrorCode
+from lockstep.protocol.messages.consumer_group_describe import ConsumerGroupDescribeResponse, DescribedGroup
+from lockstep.protocol.messages.describe_groups import DescribedGroup as ClassicGroup
+from lockstep.protocol.messages.describe_groups import DescribeGroupsRequest, DescribeGroupsResponse
 from tests.lockstep.conftest import Run
 
 
@@ -26,7 +35,9 @@ def filled(command: Run, topic: str) -> str:
 
 
 @pytest.fixture
-def member(running: lockstep.testing.RunningBroker, filled: str, group: str) -> Iterator[Consumer]:
+def member(
+    request: pytest.FixtureRequest, running: lockstep.testing.RunningBroker, filled: str, group: str
+) -> Iterator[Consumer]:
     """A consumer that has its partitions and has committed what it read."""
     settings = {
         "bootstrap.servers": running.bootstrap_servers,
@@ -34,6 +45,7 @@ def member(running: lockstep.testing.RunningBroker, filled: str, group: str) -> 
         "client.id": "reader",
         "auto.offset.reset": "earliest",
         "enable.auto.commit": False,
+        "group.protocol": getattr(request, "param", "classic"),
     }
     consumer = Consumer(settings)
     consumer.subscribe([filled])
@@ -67,6 +79,68 @@ def test_a_live_group_is_listed_and_described(
     )
     refused = command("groups", "reset", group, filled, "--to-earliest", "--execute")
     assert refused.status == 1 and "has members (Stable)" in refused.err
+
+
+@pytest.mark.parametrize("member", ["consumer"], indirect=True)
+def test_a_group_of_the_consumer_protocol_is_described(
+    command: Run, filled: str, group: str, member: Consumer
+) -> None:
+    listed = [json.loads(line) for line in command("groups", "list", "--json").out.splitlines()]
+    assert {"group": group, "state": "Stable", "protocol_type": "consumer"} in listed
+    described = json.loads(command("groups", "describe", group, "--json").out)
+    assert (described["state"], described["protocol"], described["protocol_type"]) == (
+        "Stable",
+        "uniform",
+        "consumer",
+    )
+    (reader,) = described["members"]
+    assert (reader["client_id"], reader["partitions"]) == ("reader", [[filled, 0], [filled, 1]])
+    assert [row["member_id"] for row in described["partitions"]] == [reader["member_id"]] * 2
+    shown = command("groups", "describe", group).out
+    assert shown.startswith(f"group {group}   Stable, 1 member, uniform\n")
+    for arguments in (("reset", group, filled, "--to-earliest"), ("delete", group)):
+        refused = command("groups", *arguments)
+        assert refused.status == 1 and "has members" in refused.err, arguments
+    member.close()
+    assert json.loads(command("groups", "describe", group, "--json").out)["state"] == "Empty"
+    assert command("groups", "reset", group, filled, "--to-earliest", "--execute").status == 0
+    assert command("groups", "delete", group).status == 0
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Unsupported("the broker speaks nothing of CONSUMER_GROUP_DESCRIBE"),
+        DescribedGroup(error_code=ErrorCode.UNSUPPORTED_VERSION),
+        DescribedGroup(error_code=ErrorCode.GROUP_ID_NOT_FOUND),
+    ],
+)
+async def test_a_broker_without_the_consumer_protocol_has_no_such_group(
+    answer: Unsupported | DescribedGroup,
+) -> None:
+    assert (await describe_group(_client(answer), "g")).state == "Dead"
+
+
+async def test_another_error_of_a_consumer_group_is_reported() -> None:
+    denied = DescribedGroup(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+    with pytest.raises(BrokerError, match=r"group g: .*TOPIC_AUTHORIZATION_FAILED"):
+        await describe_group(_client(denied), "g")
+
+
+def _client(answer: Unsupported | DescribedGroup) -> Any:
+    """A client whose broker has no classic group, and this answer to ConsumerGroupDescribe."""
+
+    async def call(request: object, _: object) -> object:
+        if isinstance(request, DescribeGroupsRequest):
+            return DescribeGroupsResponse(groups=[ClassicGroup(group_state="Dead")])
+        if isinstance(answer, Unsupported):
+            raise answer
+        return ConsumerGroupDescribeResponse(groups=[answer])
+
+    async def coordinator(_: str) -> object:
+        return SimpleNamespace(call=call)
+
+    return SimpleNamespace(coordinator=coordinator)
 
 
 def test_offsets_are_reset_only_with_the_option(command: Run, filled: str, group: str) -> None:
