@@ -101,6 +101,7 @@ PURE = (
     "broker/groups/consumer/assignor.py",
     "broker/groups/consumer/consumer_group_description.py",
     "broker/groups/consumer/current_assignment_builder.py",
+    "broker/groups/consumer/heartbeat.py",
     "broker/groups/consumer/membership.py",
     "broker/groups/consumer/offset_checks.py",
     "broker/groups/consumer/request_checks.py",

@@ -96,11 +96,19 @@ def heartbeat(
     if len(group.members) >= context.max_size and not is_known:
         text = f"The consumer group has reached its maximum capacity of {context.max_size} members."
         raise RequestError(ErrorCode.GROUP_MAX_SIZE_REACHED, text)
-    owned: Owned | None = None
-    if request.topic_partitions is not None:
-        owned = {each.topic_id: each.partitions for each in request.topic_partitions}
+    owned = _find_owned(request)
     found = find_member(group, member_id, request.instance_id, request.member_epoch, owned)
     return _Heartbeat(group, request, context, found, owned).run()
+
+
+def _find_owned(request: ConsumerGroupHeartbeatRequest) -> Owned | None:
+    """The partitions that the member has; a topic may come more than once."""
+    if request.topic_partitions is None:
+        return None
+    owned: dict[bytes, list[int]] = {}
+    for each in request.topic_partitions:
+        owned.setdefault(each.topic_id, []).extend(each.partitions)
+    return owned
 
 
 class _Heartbeat:
@@ -219,13 +227,12 @@ class _Heartbeat:
     def _assignor(self) -> str:
         """The assignor that the group prefers with this change."""
         before, after = self._found.member.server_assignor, self._member.server_assignor
-        if before == after and not self._found.is_new:
+        if after is None or after == before:
             return preferred_assignor(self._group.assignors, self._context.assignors)
         counts = dict(self._group.assignors)
         if before is not None:
             counts[before] -= 1
-        if after is not None:
-            counts[after] = counts.get(after, 0) + 1
+        counts[after] = counts.get(after, 0) + 1
         requested = {name: count for name, count in counts.items() if count}
         return preferred_assignor(requested, self._context.assignors)
 
@@ -261,7 +268,7 @@ class _Heartbeat:
             TargetMetadata(group_epoch, self._context.now_ms),
         )
         self._records += records
-        return group_epoch, target.get(member.member_id, {})
+        return group_epoch, target[member.member_id]
 
     def _reconcile(self, assignment_epoch: int, target: Partitions) -> CurrentAssignment:
         current, member = self._found.current, self._member

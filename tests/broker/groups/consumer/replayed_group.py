@@ -67,6 +67,11 @@ class HeartbeatWorld:
                 TopicPartitions(topic_id=topic_id, partitions=list(indexes))
                 for topic_id, indexes in owned.items()
             ]
+        return self.send(member, epoch, reported, **more)
+
+    def send(
+        self, member: str, epoch: int, reported: list[TopicPartitions] | None, **more: Any
+    ) -> HeartbeatResult:
         request = ConsumerGroupHeartbeatRequest(
             group_id="g", member_id=member, member_epoch=epoch, topic_partitions=reported, **more
         )
