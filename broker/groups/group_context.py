@@ -15,6 +15,8 @@ from lockstep.protocol.errors import ErrorCode
 GROUP_BATCHES: Final = 16
 """Metadata one group may hold, in largest batches: the written part must fit one, and clients offer two
 or three protocols of which one is written."""
+MEMBERS_SHARE: Final = 1.25
+"""The share of `lockstep.groups.max.bytes` up to which present members may grow."""
 
 
 class GroupRecordStore(Protocol):

@@ -37,7 +37,12 @@ from lockstep.broker.groups.consumer.cluster_context import ClusterContext, cont
 from lockstep.broker.groups.consumer.consumer_group import subscribed_names
 from lockstep.broker.groups.consumer.consumer_group_coordinator import ConsumerGroupCoordinator
 from lockstep.broker.groups.consumer.offset_checks import commit_error
-from lockstep.broker.groups.group_context import GroupContext, GroupLimits, GroupRecordStore
+from lockstep.broker.groups.group_context import (
+    MEMBERS_SHARE,
+    GroupContext,
+    GroupLimits,
+    GroupRecordStore,
+)
 from lockstep.broker.groups.group_deletion import GroupDeletions
 from lockstep.broker.groups.group_join import JoinRequest, join
 from lockstep.broker.groups.group_rebalancer import GroupRebalancer
@@ -67,8 +72,6 @@ from lockstep.protocol.plural import pluralize
 
 log = logging.getLogger("lockstep.groups")
 
-MEMBERS_SHARE: Final = 1.25
-"""The share of `lockstep.groups.max.bytes` up to which present members may grow."""
 OWN_REBALANCE_TIMEOUT_MIN_VERSION: Final = 1
 CLASSIC: Final = "classic"
 

@@ -9,7 +9,7 @@ Source: Kafka's ConsumerGroup, ModernGroup.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from enum import Enum
 from typing import Final, TypeVar
 
@@ -44,6 +44,8 @@ V = TypeVar("V")
 NEW_MEMBER: Final = CurrentAssignment()
 RECORD_COPIES: Final = 3
 """A record's content is kept about so many times: as bytes, as objects, and in the indexes over them."""
+NAME_BYTES: Final = 100
+"""The memory of a subscribed name without its characters: a text, its places in a member and the group."""
 
 
 class ConsumerGroupState(Enum):
@@ -195,7 +197,7 @@ class ConsumerGroup:
         self._note_reconciled(member_id)
 
     def _count(self, member: ConsumerGroupMember, change: int) -> None:
-        self.memory_bytes += change * text_bytes(member.member_id)
+        self.memory_bytes += change * (text_bytes(member.member_id) + NAME_BYTES * len(member.topics))
         for name in member.topics:
             _add(self.topic_members, name, change)
         if member.regex:
@@ -276,3 +278,8 @@ def find_remaining(counts: Mapping[str, int], removed: Iterable[str]) -> set[str
     """The names that are counted more often than they are removed."""
     removed_counts = Counter(removed)
     return {name for name, count in counts.items() if count > removed_counts[name]}
+
+
+def subscription_bytes(names: Collection[str], regex: str) -> int:
+    """About the memory of a member's subscription; an expression has a record of its own besides."""
+    return NAME_BYTES * len(names) + RECORD_COPIES * (sum(map(len, names)) + 2 * len(regex))

@@ -19,7 +19,11 @@ from typing import Final, Protocol
 from lockstep.broker.coordination.coordinator_runtime import CoordinatorResult, CoordinatorRuntime
 from lockstep.broker.groups.classic_group import MEMBER_BYTES
 from lockstep.broker.groups.consumer.cluster_context import ClusterContext
-from lockstep.broker.groups.consumer.consumer_group import ConsumerGroup
+from lockstep.broker.groups.consumer.consumer_group import (
+    RECORD_COPIES,
+    ConsumerGroup,
+    subscription_bytes,
+)
 from lockstep.broker.groups.consumer.consumer_group_description import describe
 from lockstep.broker.groups.consumer.consumer_groups_state import ConsumerGroupsState
 from lockstep.broker.groups.consumer.heartbeat import (
@@ -33,7 +37,7 @@ from lockstep.broker.groups.consumer.membership import fence, leave, require_sta
 from lockstep.broker.groups.consumer.request_checks import JOIN_EPOCH
 from lockstep.broker.groups.consumer.subscribed_regex import is_refresh_due, refresh
 from lockstep.broker.groups.consumer.target_assignment import preferred_assignor
-from lockstep.broker.groups.group_context import GroupRecordStore
+from lockstep.broker.groups.group_context import MEMBERS_SHARE, GroupRecordStore
 from lockstep.broker.groups.group_records import Record
 from lockstep.broker.process.log_text import printable
 from lockstep.broker.requests.errors import RequestError
@@ -215,8 +219,7 @@ class ConsumerGroupCoordinator:
                 raise _no_group(group_id)
             records = self._classic.release(group_id)
             group = ConsumerGroup(group_id)
-        if request.member_id not in group.members:
-            self._check_memory(request)
+        self._check_memory(group, request)
         cluster, volatile = self._cluster, self._volatile.get(group_id)
         changes = cluster.changes()
         result = heartbeat(
@@ -253,10 +256,23 @@ class ConsumerGroupCoordinator:
         else:
             self._timers.cancel_rebalance(group_id, member.member_id)
 
-    def _check_memory(self, request: ConsumerGroupHeartbeatRequest) -> None:
-        names = request.subscribed_topic_names or ()
-        added_bytes = MEMBER_BYTES + 3 * (len(request.member_id) + sum(map(len, names)))
-        if self._classic.memory_bytes + added_bytes > self._max_total_bytes:
+    def _check_memory(self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> None:
+        """Members that are there may use more memory than new ones, as in groups of the classic protocol."""
+        names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
+        present = group.members.get(request.member_id) or group.static_member(request.instance_id)
+        if present is None:
+            added_bytes = MEMBER_BYTES + RECORD_COPIES * len(request.member_id)
+            added_bytes += subscription_bytes(names or (), regex or "")
+            max_bytes: float = self._max_total_bytes
+        elif names is None and regex is None:
+            return
+        else:
+            added_bytes = subscription_bytes(
+                present.topics if names is None else names, present.regex if regex is None else regex
+            )
+            added_bytes -= subscription_bytes(present.topics, present.regex)
+            max_bytes = MEMBERS_SHARE * self._max_total_bytes
+        if added_bytes > 0 and self._classic.memory_bytes + added_bytes > max_bytes:
             text = "the members of all groups take lockstep.groups.max.bytes"
             raise RequestError(ErrorCode.COORDINATOR_NOT_AVAILABLE, text)
 
