@@ -17,6 +17,7 @@ from lockstep.storage.log.format import encode_frame_head
 from lockstep.storage.raft.configuration import Configuration
 from lockstep.storage.raft.messages import HeartbeatResponse, VoteResponse
 from lockstep.storage.raft.settings import RaftSettings
+from lockstep.storage.raft.transitions import Role
 from lockstep.storage.types import DirectoryEntry, Frame, FrameKind, HardState
 from tests.sim import rot
 from tests.sim.checks import durability
@@ -87,7 +88,8 @@ class Story:
         frame = Frame(FrameKind.DATA, term, index, lsn or self.lsn, 5, [entry], [placed], count)
         self._chain = encode_frame_head(frame, self._chain)[1]
         log = SimpleNamespace(chain_at=lambda _: self._chain)
-        self.history._take(cast(Any, SimpleNamespace(group=SimpleNamespace(log=log))), frame)
+        group = SimpleNamespace(log=log, raft=SimpleNamespace(term=term))
+        self.history._take(cast(Any, SimpleNamespace(group=group)), frame)
         self.lsn += count
         self._ends[number] = base_offset + count
 
@@ -222,6 +224,21 @@ def test_ends() -> None:
     other: Any = StubNode()
     with broken("stale read under a lease"):
         story.readers.latest(other, 1, 0)
+
+
+def test_a_listener_may_look_at_who_leads() -> None:
+    """As it does where it opens a node's log: a leader that is new then is held against the history."""
+    story = Story()
+    terms = SimpleNamespace(term=3, commit_index=0, last_index=1, role=Role.LEADER, member_id=2)
+    log = SimpleNamespace(chain_at=lambda _: story.history.entries[0].chain)
+    leader: Any = StubNode()
+    leader.group = SimpleNamespace(failed=None, raft=terms, log=log)
+    elections = Elections(cast(Any, story.world))
+    story.history.listeners.append(lambda _: elections.changed(leader))
+    data = story.batch("a")
+    story.clients.begin(data, VALUE_MARK + b"a.0")
+    story.commit(data, term=2)
+    assert (story.history.committed_in, elections.leaders) == ([2], {3: 2})
 
 
 def test_which_configuration_may_follow_which() -> None:

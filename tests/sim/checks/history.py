@@ -77,7 +77,8 @@ class History(Check):
         super().__init__(world)
         self.entries: list[Entry] = []
         self.committed_in: list[int] = []
-        """The term of the member that first knew of each entry's commit: not before that was it committed."""
+        """The term of the member that first knew of each entry's commit: not before that was it committed.
+        As long as `entries` whenever a listener is called."""
         self.batches: dict[int, list[Batch]] = {}
         """By partition number, in offset order."""
         self.topic_ids: dict[int, bytes] = {}
@@ -189,7 +190,6 @@ class History(Check):
             for frame in frames:
                 if first == frame.index <= commit:
                     self._take(node, frame)
-                    self.committed_in.append(group_of(node).raft.term)
                     first += 1
             if not frames or first != self.last_index + 1:
                 text = f"{node} has committed {commit} and cannot show entry {first}"
@@ -217,6 +217,7 @@ class History(Check):
         ]
         assert chain is not None
         entry = Entry(frame, chain, batches)
+        self.committed_in.append(group_of(node).raft.term)
         self.entries.append(entry)
         for listener in self.listeners:
             listener(entry)
