@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from lockstep.broker.coordination.coordinator_runtime import CoordinatorResult, CoordinatorRuntime
@@ -35,7 +35,11 @@ from lockstep.broker.groups.consumer.heartbeat import (
 from lockstep.broker.groups.consumer.member_timers import MemberTimers
 from lockstep.broker.groups.consumer.membership import fence, leave, require_static, unknown_member
 from lockstep.broker.groups.consumer.request_checks import JOIN_EPOCH
-from lockstep.broker.groups.consumer.subscribed_regex import is_refresh_due, refresh
+from lockstep.broker.groups.consumer.subscribed_regex import (
+    is_refresh_due,
+    match_in_steps,
+    refresh,
+)
 from lockstep.broker.groups.consumer.target_assignment import preferred_assignor
 from lockstep.broker.groups.group_context import MEMBERS_SHARE, GroupRecordStore
 from lockstep.broker.groups.group_records import Record
@@ -104,6 +108,7 @@ class ConsumerGroupCoordinator:
         loop: asyncio.AbstractEventLoop,
         max_total_bytes: int,
     ) -> None:
+        self._loop = loop
         self._store = store
         self._state = state
         self._cluster = cluster
@@ -300,22 +305,67 @@ class ConsumerGroupCoordinator:
         volatile = self._volatile_of(group_id)
         if volatile.is_refreshing:
             return
-        now_ms, changes = self._store.time_ms(), self._cluster.changes()
+
+        def operation() -> CoordinatorResult:
+            # Behind the joins that wait: their expressions are evaluated too.
+            group = self._state().group(group_id)
+            return CoordinatorResult((), () if group is None else tuple(group.regex_members))
+
+        def begin(regexes: tuple[str, ...] | None, _: RequestError | None) -> None:
+            if regexes:
+                self._evaluate_regexes(group_id, volatile, regexes, may_describe)
+            else:
+                volatile.is_refreshing = False
+
+        volatile.is_refreshing = True
+        self._runtime.schedule(group_id, operation, begin)
+
+    def _evaluate_regexes(
+        self,
+        group_id: str,
+        volatile: _VolatileState,
+        regexes: tuple[str, ...],
+        may_describe: Callable[[str], bool],
+    ) -> None:
+        cluster = self._cluster
+        now_ms, changes, version = self._store.time_ms(), cluster.changes(), cluster.version()
+        steps = match_in_steps(regexes, [each.name for each in cluster.topics.topics()], may_describe)
+
+        def step() -> None:
+            if self._volatile.get(group_id) is not volatile:
+                return  # the group has ended, or is not led here any more
+            try:
+                next(steps)
+            except StopIteration as done:
+                self._write_regexes(group_id, volatile, done.value, version, now_ms, changes)
+            else:
+                self._loop.call_soon(step)
+
+        step()
+
+    def _write_regexes(
+        self,
+        group_id: str,
+        volatile: _VolatileState,
+        matches: Mapping[str, tuple[str, ...]],
+        version: int,
+        now_ms: int,
+        changes: int,
+    ) -> None:
+        """The expressions are evaluated. Args: changes: the number of the metadata's changes before that."""
 
         def operation() -> CoordinatorResult:
             group = self._state().group(group_id)
             if group is None:
                 return CoordinatorResult(())
             volatile.refreshed_ms, volatile.refreshed_changes = now_ms, changes
-            cluster = self._cluster
-            return CoordinatorResult(refresh(group, cluster.topics, may_describe, cluster.version(), now_ms))
+            return CoordinatorResult(refresh(group, self._cluster.topics, matches, version, now_ms))
 
         def outcome(_: object, rejection: RequestError | None) -> None:
             volatile.is_refreshing = False
             if rejection is not None:
                 volatile.refreshed_ms = NEVER_MS
 
-        volatile.is_refreshing = True
         self._runtime.schedule(group_id, operation, outcome)
 
     # --- leaving --------------------------------------------------------------------------------------------

@@ -3,13 +3,13 @@
 Pure. Owns: RE2's syntax, by Google's own library, whose time grows with the length of a name only; when a
 group's expressions are evaluated again; the records of that. Invariants: an expression matches whole names,
 internal topics included, as in Kafka; only topics that the asking member may describe match; all expressions
-of a group are evaluated together, so that new topics cause one rebalance. Source: Kafka's
+of a group are evaluated together, so that new topics cause one rebalance, and in steps. Source: Kafka's
 TopicRegexResolver, GroupMetadataManager.maybeUpdateRegularExpressions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -32,6 +32,10 @@ MIN_REFRESH_INTERVAL_MS: Final = 10_000
 MAX_CACHED_REGEXES: Final = 100
 MAX_MEMORY_BYTES: Final = 1 << 20
 """Of one compiled expression."""
+MATCHES_AT_ONCE: Final = 1_000
+"""Names that are matched before others are served: some milliseconds."""
+COMPILED_AS_MATCHES: Final = 100
+"""The cost of compiling an expression, in matches."""
 
 
 def check_regex(regex: str) -> None:
@@ -86,21 +90,41 @@ def is_refresh_due(
     return is_unresolved or has_new_topics or now_ms > last_ms + interval_ms
 
 
+def match_in_steps(
+    regexes: Iterable[str], names: Sequence[str], may_describe: Callable[[str], bool]
+) -> Generator[None, None, dict[str, tuple[str, ...]]]:
+    """Matches each expression with all names, returns the matches; yields where others are to be served."""
+    allowed = _Allowed(may_describe)
+    matches: dict[str, tuple[str, ...]] = {}
+    count = 0
+    for regex in regexes:
+        found: list[str] = []
+        for first in range(0, len(names), MATCHES_AT_ONCE):
+            some = names[first : first + MATCHES_AT_ONCE]
+            found += filter(allowed, match_names(regex, some))
+            count += COMPILED_AS_MATCHES + len(some)
+            if count >= MATCHES_AT_ONCE:
+                count = 0
+                yield
+        matches[regex] = tuple(sorted(found))
+    return matches
+
+
 def refresh(
     group: ConsumerGroup,
     topics: TopicDescriber,
-    may_describe: Callable[[str], bool],
+    matches: Mapping[str, tuple[str, ...]],
     version: int,
     now_ms: int,
 ) -> list[Record]:
-    """The records of an evaluation of all expressions; the group epoch rises if that changes the topics."""
-    names = [each.name for each in topics.topics()]
-    allowed = _Allowed(may_describe)
+    """The records of an evaluation; the group epoch rises if that changes the topics.
+
+    Args: matches: by expression; one that a member has subscribed to since stays as it is.
+    """
     resolved = {
-        regex: ResolvedRegex(
-            tuple(each for each in match_names(regex, names) if allowed(each)), version, now_ms
-        )
+        regex: ResolvedRegex(matches[regex], version, now_ms)
         for regex in group.regex_members
+        if regex in matches
     }
     records = [
         regex_record(group.group_id, regex, found)
@@ -110,7 +134,8 @@ def refresh(
     is_changed = any(
         found.topics != group.regexes.get(regex, ResolvedRegex()).topics for regex, found in resolved.items()
     )
-    digest = metadata_hash(subscribed_names(group.topic_members, resolved, resolved), topics)
+    names = subscribed_names(group.topic_members, group.regex_members, {**group.regexes, **resolved})
+    digest = metadata_hash(names, topics)
     if is_changed or digest != group.epoch.metadata_hash:
         records.append(group_epoch_record(group.group_id, GroupEpoch(group.group_epoch + 1, digest)))
     return records

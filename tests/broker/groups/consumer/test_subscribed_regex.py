@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 
 import pytest
 
+from lockstep.broker.groups.consumer import subscribed_regex
 from lockstep.broker.groups.consumer.consumer_group import ConsumerGroup
 from lockstep.broker.groups.consumer.consumer_group_records import (
     ConsumerGroupMember,
@@ -18,10 +19,11 @@ from lockstep.broker.groups.consumer.consumer_group_records import (
 from lockstep.broker.groups.consumer.subscribed_regex import (
     check_regex,
     is_refresh_due,
+    match_in_steps,
     match_names,
-    refresh,
 )
 from lockstep.broker.groups.consumer.subscribed_topics import metadata_hash
+from lockstep.broker.groups.group_records import Record
 from lockstep.broker.requests.errors import RequestError
 from lockstep.protocol.errors import ErrorCode
 from tests.broker.groups.consumer.fakes import FakeTopics
@@ -152,6 +154,52 @@ def test_an_evaluation_is_due_after_the_refresh_interval() -> None:
 
 def everything(name: str) -> bool:
     return True
+
+
+def run(steps: Generator[None, None, dict[str, tuple[str, ...]]]) -> tuple[dict[str, tuple[str, ...]], int]:
+    """The matches, and the number of steps before the last."""
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return done.value, count
+        count += 1
+
+
+def refresh(
+    found: ConsumerGroup,
+    topics: FakeTopics,
+    may_describe: Callable[[str], bool],
+    version: int,
+    now_ms: int,
+    regexes: Sequence[str] | None = None,
+) -> list[Record]:
+    """The records of an evaluation of these expressions, or of all."""
+    names = [each.name for each in topics.topics()]
+    chosen = list(found.regex_members) if regexes is None else regexes
+    matches, _ = run(match_in_steps(chosen, names, may_describe))
+    return subscribed_regex.refresh(found, topics, matches, version, now_ms)
+
+
+def test_names_are_matched_in_steps() -> None:
+    names = [f"t{number}" for number in reversed(range(2_500))]
+    matches, steps = run(match_in_steps([".*", "t1", "x"], names, everything))
+    assert matches == {".*": tuple(sorted(names)), "t1": ("t1",), "x": ()}
+    assert steps == 6  # two for each expression: what is left of one counts for the next
+    matches, steps = run(match_in_steps([f"t{number}" for number in range(100)], names[:100], everything))
+    assert len(matches) == 100
+    assert steps == 20  # five expressions each, which cost as much to compile as to match
+
+
+def test_an_expression_that_came_during_the_evaluation_stays_as_it_is() -> None:
+    topics = FakeTopics(t=1, u=1, v=1)
+    old = {"u": ResolvedRegex(("u",), 1, 1)}
+    found = group(("t", "u", "v"), old, GroupEpoch(2, 0))
+    assert refresh(found, topics, everything, 7, NOW_MS, ["t", "gone"]) == [
+        regex_record("g", "t", ResolvedRegex(("t",), 7, NOW_MS)),
+        group_epoch_record("g", GroupEpoch(3, metadata_hash(["t", "u"], topics))),
+    ]
 
 
 def test_all_expressions_are_resolved_and_the_epoch_rises_once() -> None:
