@@ -118,7 +118,7 @@ def _balance_topic(
 ) -> bool:
     """Moves partitions of one topic from members with the most partitions to those with the fewest.
 
-    Returns whether one was moved.
+    Returns whether one was moved. The topic has partitions: a member with one ends the loop.
     """
     movable = {
         member_id: [each for each in kept[member_id] if each[0] == topic_id] for member_id in subscribers
@@ -128,13 +128,13 @@ def _balance_topic(
     heapify(fewest)
     heapify(most)
     is_moved = False
-    while most:
+    while True:
         count, giver = heappop(most)
         if -count != len(kept[giver]) or not movable[giver]:
             continue  # of an earlier number, or without a partition of the topic
         receiver = _least_loaded(fewest, kept)
         if len(kept[giver]) <= len(kept[receiver]) + 1:
-            break
+            return is_moved
         moved = movable[giver].pop()
         del kept[giver][moved]
         kept[receiver][moved] = None
@@ -143,7 +143,6 @@ def _balance_topic(
             heappush(fewest, (len(kept[member_id]), member_id))
             heappush(most, (-len(kept[member_id]), member_id))
         is_moved = True
-    return is_moved
 
 
 def _by_topic(partitions: Iterable[TopicPartition]) -> Partitions:
