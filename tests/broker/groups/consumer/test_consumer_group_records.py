@@ -103,3 +103,60 @@ def test_a_partition_stays_with_the_member_that_got_it_last() -> None:
         )
         group.apply(8, key, member_id, value)
     assert group.owners == {T: {0: "b", 1: "a"}}
+
+
+def test_a_member_and_a_regular_expression_end_with_tombstones_in_kafkas_order() -> None:
+    ends = records.member_tombstones("g", "m")
+    assert ends == [(bytes([0, kind]) + b"\0\1g\0\1m", None) for kind in (8, 7, 5)]
+    assert [key for key, _ in ends] == [
+        records.current_record("g", "m", CURRENT)[0],
+        records.target_record("g", "m", {})[0],
+        records.member_record("g", MEMBER)[0],
+    ]
+    assert records.regex_tombstone("g", "x.*") == (b"\0\x10\0\1g\0\3x.*", None)
+
+
+def test_the_group_and_the_name_of_each_kind_of_key() -> None:
+    for kind in records.KINDS - records.MEMBER_KINDS - {16}:
+        assert records.read_key(kind, bytes([0, kind]) + b"\0\1g") == ("g", "")
+    for kind in (*records.MEMBER_KINDS, 16):
+        assert records.read_key(kind, bytes([0, kind]) + b"\0\1g\0\2mm") == ("g", "mm")
+        with pytest.raises(MalformedMessage):
+            records.read_key(kind, bytes([0, kind]) + b"\0\1g")
+
+
+def test_topics_and_partitions_are_written_in_order_and_read_once() -> None:
+    """Equal objects have equal bytes."""
+    other = bytes(16)
+    for one, two in (
+        (
+            records.target_record("g", "m", {T: (0,), other: (1,)}),
+            records.target_record("g", "m", {other: (1,), T: (0,)}),
+        ),
+        (
+            records.current_record("g", "m", CurrentAssignment(assigned={T: {0: 4, 2: 5}, other: {0: 1}})),
+            records.current_record("g", "m", CurrentAssignment(assigned={other: {0: 1}, T: {2: 5, 0: 4}})),
+        ),
+        (
+            records.regex_record("g", "x", ResolvedRegex(("a", "b"))),
+            records.regex_record("g", "x", ResolvedRegex(("b", "a"))),
+        ),
+    ):
+        assert one == two
+    twice = ConsumerGroupMember("m", topics=("b", "a", "b"))
+    assert records.read_member("m", _value(records.member_record("g", twice))).topics == ("a", "b")
+    regex = _value(records.regex_record("g", "x", ResolvedRegex(("b", "a", "b"))))
+    assert records.read_regex(regex).topics == ("a", "b")
+
+
+def test_epochs_that_do_not_fit_their_partitions_count_as_the_members() -> None:
+    """Two partitions with one epoch: as if there were none."""
+    value = b"\0\0" + b"\0\0\0\5" + b"\0\0\0\4" + b"\1" + b"\2" + T + b"\3\0\0\0\1\0\0\0\3"
+    value += b"\1\0\5\2\0\0\0\2" + b"\1" + b"\0"
+    assert records.read_current(value).assigned == {T: {1: 5, 3: 5}}
+
+
+def test_a_member_is_reconciled_to_the_epoch_of_its_assignment() -> None:
+    assert CurrentAssignment(5).is_reconciled_to(5)
+    assert not CurrentAssignment(5).is_reconciled_to(6)
+    assert not CURRENT.is_reconciled_to(5)
