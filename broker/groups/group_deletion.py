@@ -50,24 +50,24 @@ class GroupDeletions:
         """The leadership is lost."""
         self._pending = {}
 
-    def delete(self, group_id: str, done: Callable[[ErrorCode], None]) -> None:
-        """Ends a group and its offsets; `done` is called once."""
+    def delete(self, group_id: str, callback: Callable[[ErrorCode], None]) -> None:
+        """Deletes a group and its offsets; `callback` is called once."""
         self._pending.setdefault(group_id, False)
-        self._write(group_id, done)
+        self._write(group_id, callback)
 
-    def _write(self, group_id: str, done: Callable[[ErrorCode], None]) -> None:
+    def _write(self, group_id: str, callback: Callable[[ErrorCode], None]) -> None:
         count = len(self._store.state.topic_partitions(group_id))
 
         def on_written(error: ErrorCode) -> None:
-            left = self._store.state.topic_partitions(group_id)
-            if error is ErrorCode.NONE and left and not self._pending.get(group_id, True):
-                self._write(group_id, done)  # commits that were under way before, and were not visible yet
+            remaining = self._store.state.topic_partitions(group_id)
+            if error is ErrorCode.NONE and remaining and not self._pending.get(group_id, True):
+                self._write(group_id, callback)  # commits allowed before the deletion, visible only now
                 return
             self._pending.pop(group_id, None)
             if error is ErrorCode.NONE:
                 log.info("group %s: deleted with %s", printable(group_id), pluralize(count, "offset"))
             self._on_written(group_id)
-            done(error)
+            callback(error)
 
         def on_end(_: object, rejection: RequestError | None) -> None:
             on_written(ErrorCode.NONE if rejection is None else rejection.error)

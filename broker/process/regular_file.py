@@ -1,7 +1,7 @@
-"""Files that settings name: what is no regular file could block the start, and is an error.
+"""Files that settings name: a pipe or a device could block the start, so only regular files are opened.
 
-Owns: `open_regular`, an opener for `open`, and the words for what is there instead. Invariant: to open a pipe
-or a device never waits, and does nothing to it. Does not: read.
+Owns: `open_regular`, an opener for `open`, and the texts that name the type of any other file. Invariant: to
+open a pipe or a device never waits, and does nothing to it. Does not: read.
 """
 
 from __future__ import annotations

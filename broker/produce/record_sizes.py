@@ -1,8 +1,9 @@
 """Checks the records of a compressed batch against their topic's max.decompressed.message.bytes.
 
-Only topics with a value below Kafka's default pay. As in Kafka the limit is that of one record, and an
-uncompressed batch is not looked at: max.message.bytes limits that. A batch that nobody opens, of more than
-64 MiB or MAX_RECORDS, is rejected. Source: Kafka's LogValidator and DefaultRecord.readFrom.
+Only batches of topics with a value below Kafka's default are decompressed. As in Kafka the limit is that of
+one record, and an uncompressed batch is not checked: max.message.bytes limits that. A batch of more than 64
+MiB or MAX_RECORDS, which is never decompressed, is rejected. Source: Kafka's LogValidator and
+DefaultRecord.readFrom.
 """
 
 from __future__ import annotations

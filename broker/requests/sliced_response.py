@@ -3,7 +3,7 @@
 A few megabytes name hundreds of thousands of groups, which is seconds of work. Between slices other clients
 and followers are served. The connection dispatches and reads nothing else before the response. An error in a
 later slice closes the connection. A response of many items is encoded in a thread (`encode_large`). Does not:
-slice the decoding of a request, nor the first slice, which each request has for itself; notice a disconnected
+slice the decoding of a request, nor limit the first slices of many requests together; notice a disconnected
 client, as nothing is read from it meanwhile.
 """
 
@@ -27,7 +27,7 @@ takes some tenths of a second."""
 
 
 class SlicedResponse(PendingResponse):
-    """Completed with what `respond` gives once the last step is taken.
+    """Completed with the result of `respond` after the last step.
 
     Args:
         steps: the remaining steps, for `run_slice`; they need nothing of the receive buffer.

@@ -1,6 +1,6 @@
 """The interface of the assignors of consumer groups, and their names.
 
-An assignor is pure: from the members' subscriptions and their present target it makes the next one.
+An assignor is pure: from the members' subscriptions and their present target it computes the next one.
 Invariants of every assignor: each partition of a subscribed topic has exactly one member,
 which is subscribed to it.
 Source: Kafka's ConsumerGroupPartitionAssignor.
@@ -30,4 +30,4 @@ class MemberSpec:
 
 
 Assignor = Callable[[Mapping[str, MemberSpec], Mapping[bytes, int]], dict[str, Partitions]]
-"""Makes the target of each member, from the members by id and the partition count of each topic."""
+"""Computes the target of each member, from the members by id and the partition count of each topic."""

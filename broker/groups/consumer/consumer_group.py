@@ -1,4 +1,4 @@
-"""One consumer group as its committed records left it: members, target, what each member has, epochs.
+"""One consumer group, replayed from its committed records: members, assignments, epochs.
 
 Owns: `ConsumerGroup`, changed by `apply` alone, which replays one record. Invariants: everything here follows
 from `records`, the newest value of each key; a partition has at most one owner; a member has a current
@@ -43,9 +43,9 @@ from lockstep.protocol.consumer_group_records import (
 V = TypeVar("V")
 NEW_MEMBER: Final = CurrentAssignment()
 RECORD_COPIES: Final = 3
-"""A record's content is kept about so many times: as bytes, as objects, and in the indexes over them."""
+"""About how often a record's content is in memory: as bytes, as objects, and in the indexes over them."""
 NAME_BYTES: Final = 100
-"""The memory of a subscribed name without its characters: a text, its places in a member and the group."""
+"""Memory of a subscribed name without its characters: a text and the references of a member and the group."""
 
 
 class ConsumerGroupState(Enum):
@@ -90,15 +90,15 @@ class ConsumerGroup:
         self.static_ids: dict[str, str] = {}
         """Instance id -> member id."""
         self.owners: dict[bytes, dict[int, str]] = {}
-        """Topic id -> partition -> the member that has it or has not given it up yet."""
+        """Topic id -> partition -> its owner: the member that has it assigned, or has yet to revoke it."""
         self.topic_members: dict[str, int] = {}
-        """Subscribed name -> the number of members that name it."""
+        """Subscribed name -> the number of members that subscribe to it by name."""
         self.regex_members: dict[str, int] = {}
-        """Subscribed regular expression -> the number of its members."""
+        """Subscribed regular expression -> the number of members that subscribe to it."""
         self.assignors: dict[str, int] = {}
         """Requested assignor -> the number of members that request it."""
         self.unreconciled: set[str] = set()
-        """Members that do not have all that the target gives them."""
+        """Members whose current assignment is not reconciled with the target."""
         self.records: dict[bytes, bytes] = {}
         """The newest value of each key."""
         self.memory_bytes = group_bytes(group_id)
@@ -136,11 +136,11 @@ class ConsumerGroup:
         return None if member_id is None else self.members.get(member_id)
 
     def is_owned(self, topic_id: bytes, partition: int) -> bool:
-        """Returns whether a member has the partition, or has not given it up yet."""
+        """Returns whether a member has the partition assigned, or has yet to revoke it."""
         return partition in self.owners.get(topic_id, ())
 
     def tombstones(self) -> list[Record]:
-        """Returns the records that end the group, the group's own last."""
+        """Returns the tombstones that delete the group, the group's own last."""
         kinds = sorted(self.records, key=lambda key: (key[:2] == _GROUP_KEY, key[:2] == _MEMBER_KEY))
         return [(key, None) for key in kinds]
 
@@ -170,9 +170,9 @@ class ConsumerGroup:
             self._apply_current(name, None if value is None else read_current(value))
         elif kind == CONSUMER_GROUP_REGULAR_EXPRESSION:
             _put(self.regexes, name, None if value is None else read_regex(value))
-        self._keep(key, value)
+        self._put_record(key, value)
 
-    def _keep(self, key: bytes, value: bytes | None) -> None:
+    def _put_record(self, key: bytes, value: bytes | None) -> None:
         before = self.records.get(key)
         if before is not None:
             self.memory_bytes -= RECORD_COPIES * (len(key) + len(before))
@@ -194,7 +194,7 @@ class ConsumerGroup:
             if member.instance_id is not None:
                 self.static_ids[member.instance_id] = member_id
         self.memory_bytes += MEMBER_BYTES * ((member is not None) - (before is not None))
-        self._note_reconciled(member_id)
+        self._update_unreconciled(member_id)
 
     def _count(self, member: ConsumerGroupMember, change: int) -> None:
         self.memory_bytes += change * (text_bytes(member.member_id) + NAME_BYTES * len(member.topics))
@@ -223,9 +223,9 @@ class ConsumerGroup:
         if current is not None:
             self._own(member_id, current.assigned)
             self._own(member_id, current.revoked)
-        self._note_reconciled(member_id)
+        self._update_unreconciled(member_id)
 
-    def _note_reconciled(self, member_id: str) -> None:
+    def _update_unreconciled(self, member_id: str) -> None:
         is_reconciled = self.current_of(member_id).is_reconciled_to(self.assignment_epoch)
         if member_id not in self.members or is_reconciled:
             self.unreconciled.discard(member_id)

@@ -1,9 +1,9 @@
 """The coordinator of the consumer groups (KIP-848) of one data log group: requests in, responses out.
 
 Owns: `ConsumerGroupCoordinator`, which runs heartbeats, leaves and expirations as operations on the committed
-groups, one write of a group at a time, and what is lost with the leadership: sessions, the times to give up
-partitions, when a group's topics were looked at last. Invariants: a member is removed only after another look
-at the group; a heartbeat that changes nothing writes nothing; memory is bounded by `GroupLimits`.
+groups, one write of a group at a time, and what is lost with the leadership: sessions, rebalance timeouts,
+when a group's metadata hash was compared last. Invariants: a member is removed only by an operation that
+checks the group again; a heartbeat that changes nothing writes nothing; memory is bounded by `GroupLimits`.
 Does not: know the rules (`heartbeat.py`, `membership.py`), or groups of the classic protocol
 (`broker/groups/group_coordinator.py`). Source: Kafka's GroupCoordinatorService, GroupMetadataManager.
 """
@@ -60,7 +60,7 @@ from lockstep.protocol.plural import pluralize
 log = logging.getLogger("lockstep.groups")
 
 CONSUMER_TYPE: Final = "consumer"
-NEVER_MS: Final = -(1 << 62)
+LONG_AGO_MS: Final = -(1 << 62)
 RETRY_MS: Final = 1_000
 """Between two tries to remove a member whose removal could not be written."""
 
@@ -73,7 +73,7 @@ class ClassicGroups(Protocol):
         """The estimated memory of all groups, those of this module included."""
 
     def release(self, group_id: str) -> list[Record]:
-        """Gives up a group without members, which becomes a consumer group: the records of that.
+        """Removes a classic group without members, whose id a consumer group takes; returns its records.
 
         Raises RequestError where it has members.
         """
@@ -86,10 +86,10 @@ class _VolatileState:
 
     def __init__(self) -> None:
         self.seen_changes = -1
-        """The number of the metadata's changes when the group's topics were compared last."""
+        """The metadata's change count when the group's hash was compared last."""
         self.refreshed_changes = -1
-        """The same for its regular expressions."""
-        self.refreshed_ms = NEVER_MS
+        """The change count when its regular expressions were evaluated last."""
+        self.refreshed_ms = LONG_AGO_MS
         self.is_refreshing = False
 
 
@@ -137,7 +137,7 @@ class ConsumerGroupCoordinator:
             log.info("took over %s of consumer groups", pluralize(members, "member"))
 
     def resign(self) -> None:
-        """The leadership is lost: rejects what waits, and forgets what is not committed."""
+        """The leadership is lost: rejects the queued operations, and drops the volatile state."""
         self._timers.clear()
         self._volatile.clear()
         self._runtime.close(_not_coordinator)
@@ -190,7 +190,7 @@ class ConsumerGroupCoordinator:
             def on_leave(
                 result: ConsumerGroupHeartbeatResponse | None, rejection: RequestError | None
             ) -> None:
-                self._forget_removed(group_id, [request.member_id])
+                self._cancel_timers(group_id, [request.member_id])
                 response.finish(result, rejection)
 
             self._runtime.schedule(group_id, lambda: self._leave(request), on_leave)
@@ -202,12 +202,12 @@ class ConsumerGroupCoordinator:
             if served is None:
                 response.finish(None, rejection)
                 return
-            result, changes, is_due = served
+            result, changes, is_regex_due = served
             self._volatile_of(group_id).seen_changes = changes
             response.finish(result.response, None)
             if result.replaced_id is not None:
-                self._forget_removed(group_id, [result.replaced_id])
-            if is_due:
+                self._cancel_timers(group_id, [result.replaced_id])
+            if is_regex_due:
                 self._refresh_regexes(group_id, may_describe)
 
         self._runtime.schedule(group_id, lambda: self._heartbeat(request, client_id, client_host), outcome)
@@ -243,8 +243,8 @@ class ConsumerGroupCoordinator:
             ),
         )
         self._set_timers(group, result)
-        is_due = self._is_refresh_due(group, result.has_new_regex)
-        return CoordinatorResult([*records, *result.records], (result, changes, is_due))
+        is_regex_due = self._is_refresh_due(group, result.has_new_regex)
+        return CoordinatorResult([*records, *result.records], (result, changes, is_regex_due))
 
     def _set_timers(self, group: ConsumerGroup, result: HeartbeatResult) -> None:
         group_id, member, current = group.group_id, result.member, result.current
@@ -262,7 +262,7 @@ class ConsumerGroupCoordinator:
             self._timers.cancel_rebalance(group_id, member.member_id)
 
     def _check_memory(self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> None:
-        """Members that are there may use more memory than new ones, as in groups of the classic protocol."""
+        """Present members may use more memory than new ones, as in groups of the classic protocol."""
         names, regex = request.subscribed_topic_names, request.subscribed_topic_regex
         present = group.members.get(request.member_id) or group.static_member(request.instance_id)
         if present is None:
@@ -295,7 +295,7 @@ class ConsumerGroupCoordinator:
         return is_refresh_due(
             group,
             self._store.time_ms(),
-            NEVER_MS if volatile is None else volatile.refreshed_ms,
+            LONG_AGO_MS if volatile is None else volatile.refreshed_ms,
             self._cluster.regex_refresh_interval_ms,
             has_new_regex=has_new_regex,
             has_new_topics=volatile is None or volatile.refreshed_changes != self._cluster.changes(),
@@ -307,7 +307,7 @@ class ConsumerGroupCoordinator:
             return
 
         def operation() -> CoordinatorResult:
-            # Behind the joins that wait: their expressions are evaluated too.
+            # Queued behind the pending joins, so that their expressions are evaluated too.
             group = self._state().group(group_id)
             return CoordinatorResult((), () if group is None else tuple(group.regex_members))
 
@@ -352,7 +352,7 @@ class ConsumerGroupCoordinator:
         now_ms: int,
         changes: int,
     ) -> None:
-        """The expressions are evaluated. Args: changes: the number of the metadata's changes before that."""
+        """The expressions are evaluated. Args: changes: the metadata's change count before that."""
 
         def operation() -> CoordinatorResult:
             group = self._state().group(group_id)
@@ -364,7 +364,7 @@ class ConsumerGroupCoordinator:
         def outcome(_: object, rejection: RequestError | None) -> None:
             volatile.is_refreshing = False
             if rejection is not None:
-                volatile.refreshed_ms = NEVER_MS
+                volatile.refreshed_ms = LONG_AGO_MS
 
         self._runtime.schedule(group_id, operation, outcome)
 
@@ -407,7 +407,7 @@ class ConsumerGroupCoordinator:
             return CoordinatorResult(records, responses)
 
         def on_leave(responses: list[MemberResponse] | None, rejection: RequestError | None) -> None:
-            self._forget_removed(group_id, removed)
+            self._cancel_timers(group_id, removed)
             outcome(responses, rejection)
 
         self._runtime.schedule(group_id, operation, on_leave)
@@ -429,7 +429,13 @@ class ConsumerGroupCoordinator:
         def retry() -> None:
             self._timers.start_rebalance(group_id, member_id, member_epoch, RETRY_MS)
 
-        self._fence_if(group_id, member_id, is_over, retry, "it has not given up its partitions in time")
+        self._fence_if(
+            group_id,
+            member_id,
+            is_over,
+            retry,
+            "it has not revoked its partitions within its rebalance timeout",
+        )
 
     def _fence_if(
         self,
@@ -447,15 +453,15 @@ class ConsumerGroupCoordinator:
             return CoordinatorResult(fence(group, [member_id], self._cluster.topics))
 
         def outcome(_: object, rejection: RequestError | None) -> None:
-            self._forget_removed(group_id, [member_id])
+            self._cancel_timers(group_id, [member_id])
             if rejection is not None and rejection.error is not ErrorCode.NOT_COORDINATOR:
                 log.warning("group %s: a member was not removed: %s", printable(group_id), rejection)
                 retry()
 
         self._runtime.schedule(group_id, operation, outcome)
 
-    def _forget_removed(self, group_id: str, member_ids: Iterable[str]) -> None:
-        """Ends the timers of those that the group does not have any more."""
+    def _cancel_timers(self, group_id: str, member_ids: Iterable[str]) -> None:
+        """Cancels the timers of those that are no members any more."""
         group = self._state().group(group_id)
         for member_id in member_ids:
             if group is None or member_id not in group.members:
@@ -466,17 +472,18 @@ class ConsumerGroupCoordinator:
     def end(
         self,
         group_id: str,
-        more: Callable[[], Iterable[Record]],
+        first_records: Callable[[], Iterable[Record]],
         outcome: Callable[[object, RequestError | None], None],
     ) -> None:
-        """Ends a group without members: its tombstones, behind those that `more` returns then."""
+        """Deletes a group without members: writes the records of `first_records`, which the operation calls,
+        then its tombstones."""
 
         def operation() -> CoordinatorResult:
             group = self._state().group(group_id)
             if group is not None and group.members:
                 raise RequestError(ErrorCode.NON_EMPTY_GROUP, ErrorCode.NON_EMPTY_GROUP.message)
             self._volatile.pop(group_id, None)
-            return CoordinatorResult([*more(), *(() if group is None else group.tombstones())])
+            return CoordinatorResult([*first_records(), *(() if group is None else group.tombstones())])
 
         self._runtime.schedule(group_id, operation, outcome)
 

@@ -53,7 +53,7 @@ def _member(group: ConsumerGroup, member: ConsumerGroupMember, topics: TopicDesc
 
 
 def _find_owned(current: CurrentAssignment) -> dict[bytes, list[int]]:
-    """All partitions that the member has not given up yet."""
+    """All partitions that the member owns: assigned, or yet to be revoked."""
     found: dict[bytes, list[int]] = {}
     for partitions in (current.assigned, current.revoked):
         for topic_id, epochs in partitions.items():

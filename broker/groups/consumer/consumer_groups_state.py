@@ -1,4 +1,4 @@
-"""The consumer groups of one data log group, as their committed records left them.
+"""The consumer groups of one data log group, replayed from their committed records.
 
 Owns: `ConsumerGroupsState`, a part of `GroupsState`: the groups by id, and their memory. Invariants: it
 changes in `apply` and `restore` alone; a group is there as long as one of its records is; `restore` of

@@ -1,9 +1,10 @@
-"""The next step of one member towards the target: what it keeps, must give up, and gets.
+"""The next step of one member towards the target: what it keeps, must revoke, and gets.
 
-Pure. Owns: the transitions between `MemberState`s. A member gives up what the target does not have, and stays
-in its epoch until it has; then it goes to the target's epoch and gets what is free; what another member still
-has it gets later. Invariants: a partition is given only while nobody has it; a topic that the member is not
-subscribed to any more, or that is deleted, is taken away at once. Source: Kafka's CurrentAssignmentBuilder.
+Pure. Owns: the transitions between `MemberState`s. A member revokes what is not in its target, and stays in
+its epoch until then; after that it goes to the target's epoch and gets what nobody owns; what another member
+has not released it gets later. Invariants: a partition is assigned only while nobody else owns it; a topic
+that the member is not subscribed to any more, or that is deleted, is taken away at once. Source: Kafka's
+CurrentAssignmentBuilder.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Owned = Mapping[bytes, Collection[int]]
 
 
 def is_consistent(current: CurrentAssignment, is_subscribed: Callable[[bytes], bool]) -> bool:
-    """Returns whether the member has partitions of subscribed topics only."""
+    """Returns whether all assigned topics are ones that the member is subscribed to."""
     return all(map(is_subscribed, current.assigned))
 
 
@@ -50,9 +51,11 @@ def next_assignment(
     step = _Step(current, assignment_epoch, target, is_subscribed, owned, is_owned)
     match current.state:
         case MemberState.STABLE:
-            return step.reconcile() if current.member_epoch != assignment_epoch else step.enforce()
+            return (
+                step.reconcile() if current.member_epoch != assignment_epoch else step.revoke_unsubscribed()
+            )
         case MemberState.UNREVOKED_PARTITIONS:
-            return step.enforce() if step.owns_any(current.revoked) else step.reconcile()
+            return step.revoke_unsubscribed() if step.owns_any(current.revoked) else step.reconcile()
         case MemberState.UNRELEASED_PARTITIONS:
             return step.reconcile()
     if owned is None or owned:
@@ -86,7 +89,7 @@ class _Step:
         self._is_owned = is_owned
 
     def owns_any(self, partitions: EpochsByPartition) -> bool:
-        """Returns whether the member has any of these; a member that does not report may have all."""
+        """Returns whether the member has any of these; one that reports nothing counts as owning all."""
         if self._owned is None:
             return True
         return any(
@@ -95,8 +98,8 @@ class _Step:
             for partition in owned
         )
 
-    def enforce(self) -> CurrentAssignment:
-        """Takes away the topics that the member is not subscribed to; the rest stays as it is."""
+    def revoke_unsubscribed(self) -> CurrentAssignment:
+        """Revokes the topics that the member is not subscribed to; the rest stays as it is."""
         current = self._current
         if is_consistent(current, self._is_subscribed):
             return current
@@ -116,27 +119,27 @@ class _Step:
             member_epoch = current.member_epoch
         assigned: dict[bytes, dict[int, int]] = {}
         revoked: dict[bytes, dict[int, int]] = {}
-        given: dict[bytes, list[int]] = {}
+        pending_assignment: dict[bytes, list[int]] = {}
         has_unreleased = False
         for topic_id in dict.fromkeys((*self._target, *current.assigned)):
             target = self._target.get(topic_id, ()) if self._is_subscribed(topic_id) else ()
-            has = current.assigned.get(topic_id, {})
+            present = current.assigned.get(topic_id, {})
             target_set = set(target)
-            if kept := {each: epoch for each, epoch in has.items() if each in target_set}:
+            if kept := {each: epoch for each, epoch in present.items() if each in target_set}:
                 assigned[topic_id] = kept
-            if dropped := {each: epoch for each, epoch in has.items() if each not in target_set}:
+            if dropped := {each: epoch for each, epoch in present.items() if each not in target_set}:
                 revoked[topic_id] = dropped
-            own_revoked = current.revoked.get(topic_id, ())
+            pending_revocation = current.revoked.get(topic_id, ())
             for partition in target:
-                if partition in has:
+                if partition in present:
                     continue
-                if self._is_owned(topic_id, partition) and partition not in own_revoked:
+                if self._is_owned(topic_id, partition) and partition not in pending_revocation:
                     has_unreleased = True
                 else:
-                    given.setdefault(topic_id, []).append(partition)
+                    pending_assignment.setdefault(topic_id, []).append(partition)
         if revoked and self.owns_any(revoked):
             return self._move_to(member_epoch, MemberState.UNREVOKED_PARTITIONS, assigned, revoked)
-        for topic_id, partitions in given.items():
+        for topic_id, partitions in pending_assignment.items():
             assigned.setdefault(topic_id, {}).update(dict.fromkeys(partitions, self._assignment_epoch))
         state = MemberState.UNRELEASED_PARTITIONS if has_unreleased else MemberState.STABLE
         return self._move_to(self._assignment_epoch, state, assigned, NO_EPOCHS)
@@ -149,5 +152,5 @@ class _Step:
         revoked: EpochsByPartition,
     ) -> CurrentAssignment:
         """The assignment at this epoch; the present epoch becomes the previous one, even if it is the same,
-        so that a member whose partitions changed without an epoch cannot come back with the one before."""
+        so that the epoch before that is fenced once the partitions changed."""
         return CurrentAssignment(member_epoch, self._current.member_epoch, state, assigned, revoked)

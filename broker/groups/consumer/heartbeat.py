@@ -1,11 +1,11 @@
-"""A member's heartbeat: joins, changes the subscription, reports what it has, and learns what it gets.
+"""A member's heartbeat: joins, changes the subscription, reports what it owns, and gets its assignment.
 
 Pure. Owns: the three steps of a heartbeat. The member is made or updated, and the group epoch rises if the
-group's topics changed; the target assignment is made again if it is behind the group epoch, at most once in
-an assignment interval; the member goes a step towards the target. Invariants: the state is only read, all
-changes are in the returned records; a heartbeat without news has none; the response has the partitions where
-they changed, or the member cannot know them.
-Source: Kafka's GroupMetadataManager.consumerGroupHeartbeat.
+group's topics changed; the target assignment is computed again if its epoch is below the group epoch, at most
+once in an assignment interval; the member goes a step towards the target. Invariants: the state is only read,
+all changes are in the returned records; a heartbeat that changes nothing has none; the response has the
+assignment where it changed, and for a join or a full request. Source: Kafka's
+GroupMetadataManager.consumerGroupHeartbeat.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ class _Heartbeat:
         if member.regex != before.regex:
             self._change_regex(before.regex, member.regex)
         group_epoch = self._next_group_epoch()
-        assignment_epoch, target = self._target(group_epoch)
+        assignment_epoch, target = self._update_target(group_epoch)
         current = self._reconcile(assignment_epoch, target)
         is_moved = current != self._found.current
         if is_moved:
@@ -162,7 +162,7 @@ class _Heartbeat:
             member_epoch=current.member_epoch,
             heartbeat_interval_ms=self._context.heartbeat_interval_ms,
         )
-        if self._tells_assignment(current):
+        if self._includes_assignment(current):
             response.assignment = assignment_of(current)
         return HeartbeatResult(
             self._records, response, member, current, is_moved, self._found.replaced_id, self._has_new_regex
@@ -217,7 +217,7 @@ class _Heartbeat:
         )
         digest = group.epoch.metadata_hash
         if is_changed or self._context.is_metadata_new:
-            digest = metadata_hash(self._names(), self._context.topics)
+            digest = metadata_hash(self._subscribed_names(), self._context.topics)
             is_changed = is_changed or digest != group.epoch.metadata_hash
         epoch = first_epoch + is_changed
         if epoch != group.group_epoch:
@@ -236,7 +236,7 @@ class _Heartbeat:
         requested = {name: count for name, count in counts.items() if count}
         return preferred_assignor(requested, self._context.assignors)
 
-    def _names(self) -> set[str]:
+    def _subscribed_names(self) -> set[str]:
         """The names that the group is subscribed to with this change."""
         group, before, member = self._group, self._found.member, self._member
         names = find_remaining(group.topic_members, before.topics).union(member.topics)
@@ -245,12 +245,12 @@ class _Heartbeat:
 
     # --- the assignment -------------------------------------------------------------------------------------
 
-    def _target(self, group_epoch: int) -> tuple[int, Partitions]:
-        """The target's epoch and this member's part of it, made again if that is due."""
+    def _update_target(self, group_epoch: int) -> tuple[int, Partitions]:
+        """The target's epoch and this member's part of it; computed again if that is due."""
         group, member, replaced_id = self._group, self._member, self._found.replaced_id
         present = group.target_of(replaced_id or member.member_id)
-        since_ms = self._context.now_ms - group.target_metadata.time_ms
-        if group_epoch <= group.assignment_epoch or 0 <= since_ms < self._context.assignment_interval_ms:
+        elapsed_ms = self._context.now_ms - group.target_metadata.time_ms
+        if group_epoch <= group.assignment_epoch or 0 <= elapsed_ms < self._context.assignment_interval_ms:
             return group.assignment_epoch, present
         members, targets = dict(group.members), dict(group.target)
         members.pop(replaced_id or member.member_id, None)
@@ -282,7 +282,7 @@ class _Heartbeat:
             current, assignment_epoch, target, subscribes, self._owned, self._group.is_owned
         )
 
-    def _tells_assignment(self, current: CurrentAssignment) -> bool:
+    def _includes_assignment(self, current: CurrentAssignment) -> bool:
         request = self._request
         is_full = (
             request.rebalance_timeout_ms != -1
@@ -295,7 +295,7 @@ class _Heartbeat:
 
 
 def assignment_of(current: CurrentAssignment) -> Assignment:
-    """The partitions that the member may use, as the response tells them."""
+    """The partitions that the member may use, as in the response."""
     return Assignment(
         topic_partitions=[
             TopicPartitions(topic_id=topic_id, partitions=sorted(epochs))
@@ -305,5 +305,5 @@ def assignment_of(current: CurrentAssignment) -> Assignment:
 
 
 def must_revoke(current: CurrentAssignment) -> bool:
-    """Returns whether the member has to give up partitions within its rebalance timeout."""
+    """Returns whether the member has to revoke partitions within its rebalance timeout."""
     return current.state is MemberState.UNREVOKED_PARTITIONS

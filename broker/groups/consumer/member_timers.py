@@ -1,7 +1,7 @@
-"""The timers of the members of consumer groups: their sessions, and the time to give up partitions.
+"""The timers of the members of consumer groups: their sessions, and their rebalance timeouts.
 
-Owns: `MemberTimers`, by group and member id. Invariant: a timer calls back once and is forgotten. Does not:
-remove members (`consumer_group_coordinator.py` does, after another look at the group).
+Owns: `MemberTimers`, by group and member id. Invariant: a timer calls back once and is removed. Does not:
+remove members (`consumer_group_coordinator.py` does, once it has checked the group again).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class MemberTimers:
         self._rebalances: dict[MemberKey, asyncio.TimerHandle] = {}
 
     def refresh_session(self, group_id: str, member_id: str, timeout_ms: int) -> None:
-        """Begins the member's session again."""
+        """Starts or extends the member's session."""
         key = group_id, member_id
         session = self._sessions.get(key)
         if session is None:
@@ -49,7 +49,7 @@ class MemberTimers:
         return (group_id, member_id) in self._sessions
 
     def start_rebalance(self, group_id: str, member_id: str, member_epoch: int, timeout_ms: int) -> None:
-        """Begins the time in which the member has to give up partitions, in place of an earlier one."""
+        """Starts the rebalance timeout, in which the member must revoke partitions, replacing another."""
         key = group_id, member_id
         self.cancel_rebalance(group_id, member_id)
         self._rebalances[key] = self._loop.call_later(
@@ -57,7 +57,7 @@ class MemberTimers:
         )
 
     def cancel_rebalance(self, group_id: str, member_id: str) -> None:
-        """The member has given up what it had to."""
+        """The member has revoked what it had to."""
         timer = self._rebalances.pop((group_id, member_id), None)
         if timer is not None:
             timer.cancel()

@@ -1,4 +1,4 @@
-"""The membership of a consumer group: the member of a request, members that go or are replaced.
+"""The membership of a consumer group: the member of a request, members that leave or are replaced.
 
 Pure. Owns: finding the member of a heartbeat, the check of its epoch and the retry rule, static members (an
 instance id whose member has left with epoch -2 may be taken over), and leaving. Does not: look at
@@ -42,9 +42,9 @@ class FoundMember(NamedTuple):
     member: ConsumerGroupMember
     current: CurrentAssignment
     replaced_id: str | None = None
-    """The static member whose place it takes."""
+    """The static member that it replaces."""
     records: tuple[Record, ...] = ()
-    """The records of that."""
+    """The records of the replacement."""
     is_new: bool = False
     """True where no record of it is written yet."""
 
@@ -98,8 +98,8 @@ def _find_static(
 
 
 def check_epoch(current: CurrentAssignment, received: int, owned: Owned | None) -> None:
-    """Checks the epoch of a heartbeat: the present one, or, of a member that may have missed a response, the
-    previous one, if it has no more than its present partitions. Raises RequestError."""
+    """Checks the epoch of a heartbeat: the present one; or the previous one, because the member may have
+    missed a response, if it reports no partition that is not assigned to it. Raises RequestError."""
     epoch = current.member_epoch
     if received in (JOIN_EPOCH, epoch):
         return
@@ -144,7 +144,7 @@ def unknown_member(group: ConsumerGroup, member_id: str) -> RequestError:
     return RequestError(ErrorCode.UNKNOWN_MEMBER_ID, text)
 
 
-# --- members that go --------------------------------------------------------------------------------------
+# --- members that leave -----------------------------------------------------------------------------------
 
 
 def leave(
@@ -177,6 +177,6 @@ def fence(group: ConsumerGroup, member_ids: Collection[str], topics: TopicDescri
     epoch = GroupEpoch(group.group_epoch + 1, metadata_hash(names, topics))
     records.append(group_epoch_record(group.group_id, epoch))
     if len(removed) == len(group.members):
-        # Of no members there is nothing to assign: the next one to join does not wait for the interval.
+        # Nothing to assign without members: the next join does not wait for the assignment interval.
         records.append(target_metadata_record(group.group_id, TargetMetadata(epoch.group_epoch)))
     return records

@@ -45,10 +45,10 @@ def commit_error(
     if epoch > current.member_epoch:
         return stale
     for topic_id, index in partitions:
-        since = current.assigned.get(topic_id, {}).get(index)
-        if since is None:
-            since = current.revoked.get(topic_id, {}).get(index)
-        if since is None or epoch < since:
+        assignment_epoch = current.assigned.get(topic_id, {}).get(index)
+        if assignment_epoch is None:
+            assignment_epoch = current.revoked.get(topic_id, {}).get(index)
+        if assignment_epoch is None or epoch < assignment_epoch:
             return stale
     return ErrorCode.NONE
 

@@ -25,8 +25,8 @@ def assign_ranges(members: Mapping[str, MemberSpec], topics: Mapping[bytes, int]
         own = subscribers[topic_id]
         least, extra = divmod(topics[topic_id], len(own))
         first = 0
-        for place, member_id in enumerate(own):
-            count = least + (place < extra)
+        for index, member_id in enumerate(own):
+            count = least + (index < extra)
             if count:
                 target[member_id][topic_id] = tuple(range(first, first + count))
             first += count

@@ -2,9 +2,9 @@
 
 Pure. Owns: RE2's syntax, by Google's own library, whose time grows with the length of a name only; when a
 group's expressions are evaluated again; the records of that. Invariants: an expression matches whole names,
-internal topics included, as in Kafka; only topics that the asking member may describe match; all expressions
-of a group are evaluated together, so that new topics cause one rebalance, and in steps. Source: Kafka's
-TopicRegexResolver, GroupMetadataManager.maybeUpdateRegularExpressions.
+internal topics included, as in Kafka; only topics that the requesting client may describe match; all
+expressions of a group are evaluated together, so that new topics cause one rebalance, and in steps. Source:
+Kafka's TopicRegexResolver, GroupMetadataManager.maybeUpdateRegularExpressions.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ MAX_MEMORY_BYTES: Final = 1 << 20
 """Of one compiled expression."""
 MATCHES_AT_ONCE: Final = 1_000
 """Names that are matched before others are served: some milliseconds."""
-COMPILED_AS_MATCHES: Final = 100
+COMPILE_COST: Final = 100
 """The cost of compiling an expression, in matches."""
 
 
 def check_regex(regex: str) -> None:
-    """Rejects what is no regular expression of RE2. Raises RequestError."""
+    """Rejects a text that is no regular expression of RE2. Raises RequestError."""
     try:
         _compile_regex(regex)
     except re2.error as error:
@@ -78,8 +78,8 @@ def is_refresh_due(
 ) -> bool:
     """Returns whether the group's expressions are to be evaluated again.
 
-    Args: refreshed_ms: when this node did so last; the records have when any node did. Where none is resolved
-        an evaluation does not wait.
+    Args: refreshed_ms: when this node evaluated them last; the records have the time of any node.
+        While none is resolved an evaluation does not wait for the interval.
     """
     if not has_new_regex and not group.regex_members:
         return False
@@ -94,7 +94,7 @@ def match_in_steps(
     regexes: Iterable[str], names: Sequence[str], may_describe: Callable[[str], bool]
 ) -> Generator[None, None, dict[str, tuple[str, ...]]]:
     """Matches each expression with all names, returns the matches; yields where others are to be served."""
-    allowed = _Allowed(may_describe)
+    allowed = _DescribableTopics(may_describe)
     matches: dict[str, tuple[str, ...]] = {}
     count = 0
     for regex in regexes:
@@ -102,7 +102,7 @@ def match_in_steps(
         for first in range(0, len(names), MATCHES_AT_ONCE):
             some = names[first : first + MATCHES_AT_ONCE]
             found += filter(allowed, match_names(regex, some))
-            count += COMPILED_AS_MATCHES + len(some)
+            count += COMPILE_COST + len(some)
             if count >= MATCHES_AT_ONCE:
                 count = 0
                 yield
@@ -141,8 +141,8 @@ def refresh(
     return records
 
 
-class _Allowed:
-    """Asks once about each name."""
+class _DescribableTopics:
+    """Calls `may_describe` once for each name."""
 
     __slots__ = ("_by_name", "_may_describe")
 

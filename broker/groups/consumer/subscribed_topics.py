@@ -87,6 +87,6 @@ def is_subscribed(
 
 
 def _has(names: Sequence[str], name: str) -> bool:
-    """Returns whether the ordered names have this one: a heartbeat looks at each topic of the member."""
+    """Binary search in sorted names, as each heartbeat checks all topics of its member."""
     at = bisect_left(names, name)
     return at < len(names) and names[at] == name

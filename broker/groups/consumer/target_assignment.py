@@ -1,8 +1,8 @@
 """The target assignment of a consumer group: from its members and topics to the records of what has changed.
 
 Pure. Owns: the choice of the assignor, and the difference between the present and the next target. Invariant:
-the record of the assignment's epoch comes last, so that a target of which only a part was written is made
-again. Source: Kafka's TargetAssignmentBuilder.
+the record of the assignment's epoch comes last, so that a target of which only a part was written is
+computed again. Source: Kafka's TargetAssignmentBuilder.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def next_target(
     assignor_name: str,
     metadata: TargetMetadata,
 ) -> tuple[dict[str, Partitions], list[Record]]:
-    """Makes the target for these members.
+    """Computes the target assignment of these members.
 
     Args:
         members, targets, regexes: the group's, with the changes of the present operation.

@@ -1,9 +1,9 @@
 """The `uniform` assignor: members get about the same number of partitions, and keep what they have.
 
 Pure. Invariants: where all members have the same subscription the numbers differ by one at most; otherwise no
-move of one partition to another of its subscribers makes them more equal; a partition moves only if that
-is needed. Members and topics are gone through in order, so that the same input gives the same target. Kafka
-makes the same numbers; which member gets which partition depends on hashing there. Source: Kafka's
+move of one partition to another of its subscribers makes them more equal; a partition moves only if that is
+needed. Members and topics are iterated in sorted order, so that the same input gives the same target. Kafka
+gives the same numbers; which member gets which partition depends on hashing there. Source: Kafka's
 UniformAssignor.
 """
 
@@ -34,7 +34,7 @@ def assign_uniformly(members: Mapping[str, MemberSpec], topics: Mapping[bytes, i
 def _keep_valid(
     members: Mapping[str, MemberSpec], topics: Mapping[bytes, int]
 ) -> tuple[dict[str, dict[TopicPartition, None]], list[TopicPartition]]:
-    """Returns the valid partitions of each member, and the subscribed ones without a member, in order."""
+    """Returns the valid partitions of each member, and the unassigned ones of subscribed topics, in order."""
     kept: dict[str, dict[TopicPartition, None]] = {}
     taken: set[TopicPartition] = set()
     subscribed: set[bytes] = set()
@@ -64,14 +64,14 @@ def _fill_quotas(kept: dict[str, dict[TopicPartition, None]], free: list[TopicPa
     total = len(free) + sum(map(len, kept.values()))
     least, extra = divmod(total, len(kept))
     by_load = sorted(kept, key=lambda each: -len(kept[each]))
-    quotas = {member_id: least + (place < extra) for place, member_id in enumerate(by_load)}
+    quotas = {member_id: least + (index < extra) for index, member_id in enumerate(by_load)}
     for member_id, own in kept.items():
         while len(own) > quotas[member_id]:
             free.append(own.popitem()[0])
-    left = iter(free)
+    unassigned = iter(free)
     for member_id, own in kept.items():
         for _ in range(quotas[member_id] - len(own)):
-            own[next(left)] = None
+            own[next(unassigned)] = None
 
 
 def _fill_and_balance(
@@ -99,7 +99,7 @@ def _fill_and_balance(
 
 
 def _least_loaded(queue: list[tuple[int, str]], kept: Mapping[str, dict[TopicPartition, None]]) -> str:
-    """Takes the member with the fewest partitions; entries of an earlier number are brought up to date."""
+    """Takes the member with the fewest partitions; a stale entry is pushed back with the present number."""
     while True:
         count, member_id = heappop(queue)
         if count == len(kept[member_id]):
@@ -131,7 +131,7 @@ def _balance_topic(
     while True:
         count, giver = heappop(most)
         if -count != len(kept[giver]) or not movable[giver]:
-            continue  # of an earlier number, or without a partition of the topic
+            continue  # a stale entry, or without a partition of the topic
         receiver = _least_loaded(fewest, kept)
         if len(kept[giver]) <= len(kept[receiver]) + 1:
             return is_moved
