@@ -126,7 +126,7 @@ def test_the_state_follows_members_epochs_and_current_assignments() -> None:
     group = replay(ConsumerGroup("g"), epoch(1))
     assert (group.state, group.unreconciled) == (ConsumerGroupState.EMPTY, set())
     replay(group, member("a", "t"), member("b", "t"))
-    assert (group.state, group.unreconciled) == (ConsumerGroupState.ASSIGNING, {"a", "b"})
+    assert (group.state, group.unreconciled) == (ConsumerGroupState.ASSIGNING, set())
     replay(group, assignment(1))
     assert (group.state, group.unreconciled) == (ConsumerGroupState.RECONCILING, {"a", "b"})
     replay(group, current("a", 1, {}), current("b", 1, {}, state=MemberState.UNRELEASED_PARTITIONS))
